@@ -1,0 +1,170 @@
+"""The open seam of the number: what fills a tensor, as an object with arithmetic over NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from topos.errors import ElementError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Element:
+    """The number that fills a tensor, and its arithmetic over arrays of `dtype`.
+
+    A built-in element or a user's: subclass, set `name` and `dtype`, and define the operations that your programs use;
+    the rest raise `ElementError` when they are reached. Operations take arrays of `dtype` that broadcast against one
+    another (rank 0 included) and answer an array of `dtype`; each rounds once. Elements are compared by identity: make
+    one object and use it everywhere.
+
+    `zero` and `one` are rank-0 arrays. Sums and products run in `accumulator`: `promote` widens exactly, `demote`
+    rounds once; both are the identity where an element accumulates in itself.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+
+    @property
+    def accumulator(self) -> Element:
+        """The element in which sums, products, folds and scatters accumulate."""
+        return self
+
+    @property
+    def zero(self) -> Array:
+        """Positive zero, rank 0."""
+        return np.zeros((), self.dtype)
+
+    @property
+    def one(self) -> Array:
+        """One, rank 0."""
+        return self.from_count(1)
+
+    @property
+    def lowest(self) -> Array:
+        """What every maximum starts from: minus infinity, or the least number there is; rank 0."""
+        return self.round(np.array(-np.inf))
+
+    def from_count(self, count: int) -> Array:
+        """The number nearest to an integer of any size (ties to even), rank 0."""
+        return self.round(np.array(float(count)))
+
+    # payloads in and out
+    def admit(self, array: Array) -> Array:
+        """An array a caller hands in, as `dtype`, rounded once.
+
+        Raises `ElementError` for a dtype that holds no numbers of this kind, and for an integer that would not be
+        exact.
+        """
+        if array.dtype == self.dtype:
+            return array
+        if array.dtype.kind not in "biuf":
+            raise ElementError(f"{self.name}: cannot hold values of dtype {array.dtype}")
+        return self.round(array)
+
+    def round(self, numbers: Array) -> Array:
+        """Plain real numbers (a NumPy integer, bool or float dtype) as `dtype`, each rounded once."""
+        raise self._missing("round")
+
+    def cast(self, array: Array, source: Element) -> Array:
+        """An array of `source`'s dtype as this element's, rounded once: what the `Cast` instruction computes."""
+        if source is self:
+            return array
+        raise ElementError(f"cast: {self.name} cannot be made from {source.name}")
+
+    def promote(self, array: Array) -> Array:
+        """`dtype` to the accumulator's dtype, exactly."""
+        return array
+
+    def demote(self, array: Array) -> Array:
+        """The accumulator's dtype to `dtype`, rounded once."""
+        return array
+
+    # arithmetic
+    def add(self, left: Array, right: Array) -> Array:
+        """`left + right`."""
+        raise self._missing("add")
+
+    def sub(self, left: Array, right: Array) -> Array:
+        """`left - right`."""
+        raise self._missing("sub")
+
+    def mul(self, left: Array, right: Array) -> Array:
+        """`left * right`."""
+        raise self._missing("mul")
+
+    def div(self, left: Array, right: Array) -> Array:
+        """`left / right`."""
+        raise self._missing("div")
+
+    def neg(self, x: Array) -> Array:
+        """`-x`."""
+        raise self._missing("neg")
+
+    def fma(self, left: Array, right: Array, addend: Array) -> Array:
+        """`left * right + addend`: one rounding for the built-in elements, two unless a user's element says better."""
+        return self.add(self.mul(left, right), addend)
+
+    def maximum(self, left: Array, right: Array) -> Array:
+        """`left` where it is NaN or `left >= right`, else `right`."""
+        raise self._missing("maximum")
+
+    def step(self, x: Array, threshold: Array) -> Array:
+        """One where `x >= threshold`, else zero."""
+        raise self._missing("step")
+
+    def nonzero(self, mask: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Where a mask selects: NaN is nonzero, both zeros are zero."""
+        return np.asarray(mask != self.zero)
+
+    def powf(self, base: Array, exponent: Array) -> Array:
+        """`base` to the power `exponent`."""
+        raise self._missing("powf")
+
+    # maps
+    def exp(self, x: Array) -> Array:
+        """The exponential."""
+        raise self._missing("exp")
+
+    def ln(self, x: Array) -> Array:
+        """The natural logarithm."""
+        raise self._missing("ln")
+
+    def sqrt(self, x: Array) -> Array:
+        """The square root."""
+        raise self._missing("sqrt")
+
+    def tanh(self, x: Array) -> Array:
+        """The hyperbolic tangent."""
+        raise self._missing("tanh")
+
+    def sin(self, x: Array) -> Array:
+        """The sine of `x` radians."""
+        raise self._missing("sin")
+
+    def cos(self, x: Array) -> Array:
+        """The cosine of `x` radians."""
+        raise self._missing("cos")
+
+    def log1p(self, x: Array) -> Array:
+        """`ln(1 + x)`."""
+        raise self._missing("log1p")
+
+    def expm1(self, x: Array) -> Array:
+        """`exp(x) - 1`."""
+        raise self._missing("expm1")
+
+    def erf(self, x: Array) -> Array:
+        """The error function."""
+        raise self._missing("erf")
+
+    def erf_derivative(self, x: Array) -> Array:
+        """`2 / sqrt(pi) * exp(-x * x)`."""
+        raise self._missing("erf_derivative")
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def _missing(self, operation: str) -> ElementError:
+        return ElementError(f"{operation}: element {self.name} does not define it")

@@ -1,0 +1,61 @@
+"""Every error that topos raises on purpose: one hierarchy, each also the built-in kind that a caller expects.
+
+The first line of a message names the rule and the facts; the lines after it place the operands: name, node, shape and
+the user's file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class ToposError(Exception):
+    """The root of the hierarchy. `str(error)` is the message; it names the rule, the facts and where they come from."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+    def placed(self, facts: Iterable[str]) -> ToposError:
+        """The same error with a line per fact below its message, for whoever knows where the operands come from."""
+        self.args = ("\n".join([str(self), *(f"  {fact}" for fact in facts)]),)
+        return self
+
+
+class ShapeError(ToposError, ValueError):
+    """Extents, axes or ranks that do not fit the rule."""
+
+
+class ElementError(ToposError, TypeError):
+    """Numbers of different elements side by side, or a number that its element cannot hold exactly."""
+
+
+class RecordedError(ToposError, TypeError):
+    """A question only a computed value can answer (`bool`, `float`, `<`), put to a recorded one."""
+
+
+class SealedError(ToposError):
+    """A `Value` used after its tape was sealed."""
+
+
+class ConsumedError(ToposError):
+    """A tape or network used after another phase consumed it."""
+
+
+class KinshipError(ToposError, KeyError):
+    """A symbol of another family, one that the table or prefix does not cover, or an unknown name."""
+
+
+class UnobservedError(ToposError, KeyError):
+    """A read of a value that the entry did not declare."""
+
+
+class PostureError(ToposError):
+    """A backward sweep asked of a run that was not made for one."""
+
+
+class FeedError(ToposError, ValueError):
+    """A payload for a source that does not fit it, an unknown source, or a source without its payload."""
+
+
+class ExactnessError(ToposError):
+    """The machine is in a state in which the promised bits cannot be computed."""

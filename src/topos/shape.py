@@ -1,0 +1,89 @@
+"""The extents of a tensor, outermost first."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from math import prod
+
+from topos.errors import ShapeError
+
+
+class Shape(tuple[int, ...]):
+    """Extents, outermost axis first; zero extents are legal and rank 0 is a scalar.
+
+    Equal to a tuple or list of the same extents; prints as `[2, 3]`.
+
+    >>> Shape((2, 3))
+    [2, 3]
+    >>> Shape([2, 3]).volume, Shape([2, 3]).without_axis(-1)
+    (6, [2])
+
+    Raises `ShapeError` for an extent that is negative or not an integer.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, extents: Iterable[int] = ()) -> Shape:
+        if type(extents) is Shape:
+            return extents
+        if isinstance(extents, int):
+            raise ShapeError(f"shape: wants a sequence of extents, got {extents!r}; a vector of that length is [{extents}]")
+        try:
+            shape = super().__new__(cls, map(operator.index, extents))
+        except TypeError:
+            raise ShapeError(f"shape: extents must be integers, got {extents!r}") from None
+        if shape and min(shape) < 0:
+            raise ShapeError(f"shape: extents must not be negative, got {shape}")
+        return shape
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self)
+
+    @property
+    def volume(self) -> int:
+        """The number of elements: the product of the extents, 1 for rank 0."""
+        return prod(self)
+
+    @property
+    def axes(self) -> range:
+        """The axes, `0 .. rank - 1`."""
+        return range(len(self))
+
+    def axis(self, axis: int, rule: str) -> int:
+        """The axis counted from the front; a negative one counts from the end.
+
+        Raises `ShapeError` that names the rule, the axis and the shape where there is no such axis.
+        """
+        try:
+            position = operator.index(axis)
+        except TypeError:
+            raise ShapeError(f"{rule}: an axis must be an integer, got {axis!r}") from None
+        rank = len(self)
+        if not -rank <= position < rank:
+            raise ShapeError(f"{rule}: no axis {axis} in shape {self} of rank {rank}")
+        return position % rank
+
+    def without_axis(self, axis: int) -> Shape:
+        """The shape with one axis taken out."""
+        axis = self.axis(axis, "without_axis")
+        return Shape((*self[:axis], *self[axis + 1 :]))
+
+    def with_axis(self, axis: int, extent: int) -> Shape:
+        """The shape with an axis of `extent` put in before position `axis`, `0 .. rank`."""
+        return Shape((*self[:axis], extent, *self[axis:]))
+
+    def __eq__(self, other: object) -> bool:
+        return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(str, self))}]"
+
+    __str__ = __repr__
