@@ -118,6 +118,10 @@ class Element:
         """Where a mask selects: NaN is nonzero, both zeros are zero."""
         return np.asarray(mask != self.zero)
 
+    def select(self, mask: Array, chosen: Array, other: Array) -> Array:
+        """`chosen` where the mask is nonzero, else `other`."""
+        return np.where(self.nonzero(mask), chosen, other)
+
     def powf(self, base: Array, exponent: Array) -> Array:
         """`base` to the power `exponent`."""
         raise self._missing("powf")
@@ -164,6 +168,10 @@ class Element:
         raise self._missing("erf_derivative")
 
     def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickled by its global name, so that it stays one object; it must be a module's variable called `name`."""
         return self.name
 
     def _missing(self, operation: str) -> ElementError:

@@ -1,0 +1,47 @@
+"""The product of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from topos.errors import ShapeError
+from topos.op.opcode import Cotangents, Opcode
+from topos.shape import Shape
+
+
+class MatMul(Opcode):
+    """`[..., rows, inner] @ [..., inner, columns]`, with equal leading axes: one product per batch position.
+
+    Each output element is a chain of fused multiply-adds over ascending `inner`, in blocks of 512
+    (`topos.reference.matmul`).
+    """
+
+    __slots__ = ()
+    rule = "matmul"
+    roles = ("left", "right")
+    reads = (0, 1)
+
+    def result_shape(self, shapes: Sequence[Shape]) -> Shape:
+        """`[..., rows, columns]`."""
+        left, right = shapes
+        if left.rank < 2 or right.rank < 2:
+            raise ShapeError(f"matmul: operands must have rank 2 or more, got left {left} and right {right}")
+        if left[-1] != right[-2]:
+            raise ShapeError(
+                f"matmul: inner axes must be equal, got {left[-1]} in left {left} and {right[-2]} in right {right}"
+            )
+        if left[:-2] != right[:-2]:
+            raise ShapeError(f"matmul: leading axes must be equal, got left {left} and right {right}")
+        return Shape((*left[:-1], right[-1]))
+
+    def derivative(self, seed: Any, output: Any, left: Any, right: Any) -> Cotangents:
+        return seed.matmul(_transposed(right)), _transposed(left).matmul(seed)
+
+
+def _transposed(x: Any) -> Any:
+    *leading, rows, columns = x.shape.axes
+    return x.permute([*leading, columns, rows])
+
+
+MATMUL = MatMul()

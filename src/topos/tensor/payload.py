@@ -1,0 +1,47 @@
+"""What a caller may hand in where a payload is wanted, by one rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from topos.element import Element, bf16, f32, f64
+from topos.errors import ElementError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def as_array(payload: Any) -> Array:
+    """A number, list, NumPy array, or anything that speaks DLPack or `__array__`, as a NumPy array; not copied.
+
+    Raises `ElementError` for what holds no numbers.
+    """
+    if isinstance(payload, np.ndarray):
+        return payload
+    try:
+        array = _imported(payload)
+    except (ValueError, TypeError, BufferError, RuntimeError) as error:
+        raise ElementError(f"payload: cannot read numbers from {type(payload).__name__}: {error}") from None
+    if array.dtype.kind == "O" or array.dtype.kind in "SUmM":
+        raise ElementError(f"payload: cannot read numbers from {type(payload).__name__} {payload!r:.60}")
+    return array
+
+
+def _imported(payload: Any) -> Array:
+    if hasattr(payload, "__dlpack__") and not isinstance(payload, np.generic):
+        return np.from_dlpack(payload)
+    return np.asarray(payload)
+
+
+def element_of(array: Array) -> Element:
+    """The element that a payload keeps when none is asked for: f64 and bf16 arrays their own, everything else f32."""
+    if array.dtype == f64.dtype:
+        return f64
+    return bf16 if array.dtype == bf16.dtype else f32
+
+
+def rounded(array: Array, element: Element) -> Array:
+    """The array as the element's, each number rounded once; the same array where nothing changes."""
+    with np.errstate(all="ignore"):
+        return element.admit(array)

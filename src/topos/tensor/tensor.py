@@ -1,0 +1,237 @@
+"""The only payload: an immutable tensor of one element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+
+from topos import reference
+from topos.element import Element, f32
+from topos.errors import ElementError, RecordedError, ShapeError
+from topos.op import Composites, Elementwise, Indexing, Opcode, Recordable
+from topos.shape import Shape
+from topos.tensor.evaluate import kernel_of
+from topos.tensor.payload import as_array, element_of, rounded
+from topos.tensor.selection import checked_ids
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Tensor(Composites):
+    """An immutable tensor: a dense array (of any strides; a constant is one number with all strides 0) or a selection.
+
+    `Tensor(payload)` copies: a number, a list, a NumPy array (f64 and bf16 stay, everything else becomes f32 unless
+    `element` is given), anything that speaks DLPack, or a Tensor. Each number is rounded once; an integer that the
+    element does not hold exactly raises `ElementError`. Every instruction and composition is a method, and computes the
+    defining bits at once.
+
+    >>> weights = Tensor([[0.5, -0.25], [0.25, 0.4]])
+    >>> (Tensor([[1, 2]]) @ weights).tanh()
+    Tensor([[0.7615942, 0.5005202]], f32)
+    """
+
+    __slots__ = ("_array", "element", "ids", "shape", "vocab")
+    shape: Shape  # type: ignore[assignment]
+    element: Element | None  # type: ignore[assignment]
+    ids: Array | None
+    vocab: int
+
+    def __new__(cls, payload: Any, element: Element | None = None) -> Tensor:
+        if isinstance(payload, Tensor):
+            return payload if element is None else payload.expect(element)
+        _refuse_recorded(payload)
+        array = as_array(payload)
+        element = element or element_of(array)
+        taken = rounded(array, element)
+        return cls.of(np.array(taken, order="C") if np.may_share_memory(taken, array) else taken, element)
+
+    @classmethod
+    def of(cls, array: Array, element: Element, shape: Shape | None = None) -> Tensor:
+        """Takes an array of the element's dtype as it is; nobody writes to it from now on."""
+        tensor = object.__new__(cls)
+        tensor._array = array
+        tensor.element = element
+        tensor.ids = None
+        tensor.shape = Shape(array.shape) if shape is None else shape
+        return tensor
+
+    @classmethod
+    def frozen(cls, array: Array) -> Tensor:
+        """Keeps a read-only array (a memory map) of an f32, f64 or bf16 dtype without a copy.
+
+        Raises `ElementError` for a writable array or one that would need a conversion.
+        """
+        element = element_of(array)
+        if array.dtype != element.dtype:
+            raise ElementError(f"frozen: wants an array of {element}, got {array.dtype}; Tensor(array) converts")
+        if array.flags.writeable:
+            raise ElementError("frozen: the array must be read-only (array.flags.writeable = False); Tensor copies it")
+        return cls.of(array, element)
+
+    @classmethod
+    def filled(cls, shape: Iterable[int], number: Any, element: Element = f32) -> Tensor:
+        """One number at every place of `shape`, stored once."""
+        extents = Shape(shape)
+        scalar = Tensor(number, element)
+        if scalar.shape.rank:
+            raise ShapeError(f"filled: wants one number, got shape {scalar.shape}")
+        return cls.of(np.broadcast_to(scalar.dense(element), extents), element, extents)
+
+    @classmethod
+    def selection(cls, indices: Any, vocab: int, *, absent: int | None = None) -> Tensor:
+        """One-hot rows that are never materialised: `[volume(indices), vocab]`, row `i` one at `indices[i]`.
+
+        An index equal to `absent` selects nothing: a zero row. Raises `FeedError` that names position and vocab for
+        an index outside `0 .. vocab - 1`.
+        """
+        ids = checked_ids(indices, vocab, absent, "selection")
+        tensor = object.__new__(cls)
+        tensor._array = None
+        tensor.element = None
+        tensor.ids = ids.reshape(-1)
+        tensor.vocab = vocab
+        tensor.shape = Shape((ids.size, vocab))
+        return tensor
+
+    # the payload that instructions run over
+    def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
+        """Computes one instruction; an operand that records takes the others onto its tape instead."""
+        for operand in operands:
+            if isinstance(operand, Recordable) and not isinstance(operand, Tensor):
+                return operand.apply(opcode, operands)  # type: ignore[return-value]
+        element = opcode.result_element([o.element for o in operands if isinstance(o, Tensor)]) or f32
+        spread = self.shape if isinstance(opcode, Elementwise) else None
+        tensors = [o if isinstance(o, Tensor) else operand_tensor(o, element, spread) for o in operands]
+        shape = opcode.result_shape([tensor.shape for tensor in tensors])
+        if isinstance(opcode, Indexing) and tensors[1].ids is None:
+            raise ElementError(f"{opcode.rule}: wants a selection (Tensor.selection), got a dense tensor")
+        with np.errstate(all="ignore"):
+            return Tensor.of(kernel_of(opcode)(opcode, element, tensors), element, shape)
+
+    def zero_like(self) -> Tensor:
+        """Zero at every place."""
+        return self._constant(0)
+
+    def one_like(self) -> Tensor:
+        """One at every place."""
+        return self._constant(1)
+
+    def counted(self, count: int) -> Tensor:
+        """The integer `count`, rounded to nearest even, at every place."""
+        return self._constant(count)
+
+    def _constant(self, count: int) -> Tensor:
+        return constant(self.shape, self.element or f32, count)
+
+    def dense(self, element: Element) -> Array:
+        """The numbers as an array nobody may write to; a selection as its one-hot in `element`."""
+        if self._array is None:
+            return reference.one_hot(element, self.ids, self.vocab)
+        return self._array
+
+    def expect(self, element: Element) -> Tensor:
+        """This tensor where it is of `element` (a selection is of any); else `ElementError`."""
+        if self.element is not element and self.element is not None:
+            raise ElementError(f"payload: wants element {element}, got a tensor of {self.element}; see tensor.convert")
+        return self
+
+    def convert(self, element: Element) -> Tensor:
+        """The numbers in another element, each rounded once."""
+        return self.to(element)
+
+    def as_constant(self) -> Tensor | None:
+        """The one number that fills every place as a tensor of rank 0, or `None` where it is not stored so."""
+        if self._array is None or any(s and e > 1 for s, e in zip(self._array.strides, self.shape, strict=True)):
+            return None
+        if not self.shape.volume:
+            return None
+        assert self.element is not None
+        return Tensor.of(self._array[(0,) * self.shape.rank or ...].reshape(()), self.element)
+
+    # out
+    def numpy(self) -> Array:
+        """The numbers as a read-only NumPy array that shares this tensor's buffer; a selection as f32 one-hots."""
+        view = self.dense(self.element or f32).view()
+        view.flags.writeable = False
+        return view
+
+    def scalar(self) -> Any:
+        """The one number of a tensor of volume 1, as a NumPy scalar."""
+        if self.shape.volume != 1:
+            raise ShapeError(f"scalar: wants volume 1, got {self.shape}")
+        return self.numpy().reshape(())[()]
+
+    def __float__(self) -> float:
+        return float(self.scalar())
+
+    def tolist(self) -> Any:
+        """Nested Python lists of Python numbers, a plain number for rank 0."""
+        return self.numpy().tolist()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise RecordedError("len: a tensor of rank 0 has no length")
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"a {array.dtype} tensor as {dtype} needs a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        array = self.numpy()
+        if array.dtype.kind != "f":
+            raise BufferError(f"dlpack: NumPy cannot export {self.element}; export tensor.convert(f32)")
+        version = options.get("max_version")
+        if version is None or version[0] < 1:  # that protocol cannot say read-only: hand out a copy
+            array = array.copy()
+        return array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.ids is not None:
+            return _selected, (self.ids, self.vocab)
+        return Tensor.of, (np.ascontiguousarray(self._array).reshape(self.shape), self.element)
+
+    def __repr__(self) -> str:
+        if self.ids is not None:
+            return f"Tensor.selection({_digits(self.ids)}, {self.vocab})"
+        return f"Tensor({_digits(self.numpy())}, {self.element})"
+
+
+def constant(shape: Shape, element: Element, count: int) -> Tensor:
+    """A count at every place of `shape`, stored once."""
+    return Tensor.of(np.broadcast_to(element.from_count(count), shape), element, shape)
+
+
+def operand_tensor(payload: Any, element: Element, spread: Shape | None) -> Tensor:
+    """A plain operand of an eager instruction as a tensor: a number is spread to `spread`, where there is one."""
+    tensor = Tensor(payload, element)
+    number = isinstance(payload, int | float | np.generic)
+    return Tensor.filled(spread, tensor, element) if number and spread else tensor
+
+
+def _refuse_recorded(payload: Any) -> None:
+    if isinstance(payload, Recordable):
+        raise RecordedError(f"payload: wants numbers, got a {type(payload).__name__}; read one with run.of(symbol)")
+
+
+def _selected(ids: Array, vocab: int) -> Tensor:
+    return Tensor.selection(ids, vocab, absent=-1)
+
+
+def _digits(array: Array) -> str:
+    return np.array2string(array, separator=", ", threshold=64)
