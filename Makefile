@@ -9,7 +9,7 @@ stamp := $(venv)/.made
 
 .PHONY: help demo test lint format fast slow bench golden clean
 .DEFAULT_GOAL := help
-# The tests bring their own workers; what runs beside them would only slow them down.
+# The tests bring their own workers (JOBS; 0 is none); what runs beside them would only slow them down.
 .NOTPARALLEL:
 
 help:
@@ -54,7 +54,7 @@ clean:
 	rm -rf $(venv) dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
 
 # Made anew, never mended, so that it holds what pyproject.toml says and nothing else. A half-made one has no stamp.
-$(stamp): pyproject.toml
+$(stamp): pyproject.toml src/topos/_version.py
 	$(PYTHON) -m venv --clear $(venv)
 	$(bin)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,examples]'
 	touch $@
