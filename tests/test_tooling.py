@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from functools import cached_property
 from importlib.metadata import distribution
 from pathlib import Path
 from types import ModuleType
@@ -84,7 +85,9 @@ def test_what_a_module_defines_in_public_is_described(source: Path) -> None:
         if kind.__module__ != here.__name__ or name.startswith("_"):
             continue
         for member, value in vars(kind).items():
-            if not member.startswith("_") and (callable(value) or isinstance(value, property | classmethod)):
+            if not member.startswith("_") and (
+                callable(value) or isinstance(value, property | cached_property | classmethod)
+            ):
                 assert inspect.getdoc(getattr(kind, member)), f"{name}.{member} has no docstring"
 
 
