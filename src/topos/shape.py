@@ -28,7 +28,8 @@ class Shape(tuple[int, ...]):
         if type(extents) is Shape:
             return extents
         if isinstance(extents, int):
-            raise ShapeError(f"shape: wants a sequence of extents, got {extents!r}; a vector of that length is [{extents}]")
+            hint = f"a vector of that length is [{extents}]"
+            raise ShapeError(f"shape: wants a sequence of extents, got {extents!r}; {hint}")
         try:
             shape = super().__new__(cls, map(operator.index, extents))
         except TypeError:

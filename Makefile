@@ -1,0 +1,60 @@
+# `make demo` and `make test` are all that a fresh machine needs: each first makes the one environment that they share.
+
+PYTHON ?= python3
+JOBS ?= 2
+
+venv := .venv
+bin := $(venv)/bin
+stamp := $(venv)/.made
+
+.PHONY: help demo test lint format fast slow bench golden clean
+.DEFAULT_GOAL := help
+# The tests bring their own workers (JOBS; 0 is none); what runs beside them would only slow them down.
+.NOTPARALLEL:
+
+help:
+	@echo "make demo     walk through every stage, then train the example"
+	@echo "make test     all that CI runs: lint, then the fast and the slow tests"
+	@echo "make lint     ruff, mypy and the import layers"
+	@echo "make fast     the fast tests alone; slow: the slow ones alone"
+	@echo "make format   let ruff sort imports and lay out the code"
+	@echo "make bench    record the benchmarks; they gate nothing"
+	@echo "make golden   rewrite the golden texts from what the code prints now"
+	@echo "make clean    remove the environment and every cache"
+
+demo: $(stamp)
+	$(bin)/topos walkthrough
+	$(bin)/python examples/makemore_mlp.py
+
+test: lint fast slow
+
+lint: $(stamp)
+	$(bin)/ruff check
+	$(bin)/ruff format --check
+	$(bin)/mypy
+	$(bin)/lint-imports
+
+fast: $(stamp)
+	$(bin)/python -m pytest -n $(JOBS)
+
+slow: $(stamp)
+	$(bin)/python -m pytest -n $(JOBS) -m slow
+
+format: $(stamp)
+	$(bin)/ruff check --select I --fix
+	$(bin)/ruff format
+
+bench: $(stamp)
+	$(bin)/python -m pytest benchmarks --benchmark-only --benchmark-autosave
+
+golden: $(stamp)
+	$(bin)/python -m pytest --update-golden
+
+clean:
+	rm -rf $(venv) dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+
+# Made anew, never mended, so that it holds what pyproject.toml says and nothing else. A half-made one has no stamp.
+$(stamp): pyproject.toml src/topos/_version.py
+	$(PYTHON) -m venv --clear $(venv)
+	$(bin)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,examples]'
+	touch $@

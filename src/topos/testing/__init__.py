@@ -1,0 +1,6 @@
+"""What grades topos, and what a user's own element, backend or module is graded with."""
+
+from topos.testing.golden import assert_golden
+from topos.testing.same_bits import assert_same_bits, same_bits
+
+__all__ = ["assert_golden", "assert_same_bits", "same_bits"]
