@@ -1,0 +1,90 @@
+"""Recording one instruction: operands resolved, rules checked, then rows appended; the hot path of a tape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from topos.errors import ElementError, ToposError
+from topos.graph.place import here
+from topos.graph.spec import Row, Spec
+from topos.graph.symbol import Symbol
+from topos.graph.value import Trace
+from topos.op import LEAF, Broadcast, Elementwise, Indexing, Opcode
+from topos.shape import Shape
+from topos.tensor import Tensor
+
+if TYPE_CHECKING:
+    from topos.graph.tape import Tape
+
+
+def append(tape: Tape, spec: Spec, opcode: Opcode, operands: tuple[Any, ...], writing: int | None) -> int:
+    """Appends an instruction, after the leaves that plain operands become; answers its row.
+
+    Everything is checked first: an error leaves the rows as they were and carries a line per operand.
+    """
+    rows = spec.rows
+    indices = []
+    for operand in operands:
+        if isinstance(operand, Trace) and operand._tape is tape and operand.index < len(rows):
+            indices.append(operand.index)
+        else:
+            return _append_plain(tape, spec, opcode, operands, writing)
+    return _append_row(spec, opcode, indices, writing)
+
+
+def _append_row(spec: Spec, opcode: Opcode, indices: list[int], writing: int | None) -> int:
+    rows = spec.rows
+    operands = [rows[index] for index in indices]
+    try:
+        shape = opcode.result_shape([row.shape for row in operands])
+        element = opcode.result_element([row.element for row in operands]) or spec.element
+        if isinstance(opcode, Indexing) and not spec.is_selection(indices[1]):
+            raise ElementError(
+                f"{opcode.rule}: the ids must be a selection (tape.selection, or a leaf of Tensor.selection)"
+            )
+    except ToposError as error:
+        raise error.placed(spec.facts(opcode.roles, indices)) from None
+    place = here() if writing is None else rows[writing].place
+    rows.append(Row(opcode, tuple(indices), shape, element, place, writing))
+    return len(rows) - 1
+
+
+def _append_plain(tape: Tape, spec: Spec, opcode: Opcode, operands: tuple[Any, ...], writing: int | None) -> int:
+    """The instruction with a number, array, tensor or symbol among its operands."""
+    recorded = [tape.index_of(o, opcode.rule) if isinstance(o, Trace | Symbol) else None for o in operands]
+    known = [spec.rows[index].element for index in recorded if index is not None]
+    element = opcode.result_element(known) or spec.element
+    payloads = [o if i is not None else Tensor(o, element) for o, i in zip(operands, recorded, strict=True)]
+    shapes = [
+        spec.rows[index].shape if index is not None else payload.shape
+        for payload, index in zip(payloads, recorded, strict=True)
+    ]
+    spread = _spread(opcode, operands, shapes)
+    mark = len(spec.rows)
+    try:
+        indices = [
+            index if index is not None else _leaf(tape, spec, payload, spread if _is_number(operand) else None, writing)
+            for operand, payload, index in zip(operands, payloads, recorded, strict=True)
+        ]
+        return _append_row(spec, opcode, indices, writing)
+    except BaseException:
+        spec.truncate(mark)
+        raise
+
+
+def _leaf(tape: Tape, spec: Spec, payload: Tensor, spread: Shape | None, writing: int | None) -> int:
+    index = tape.place(LEAF, payload.shape, payload.element, payload)
+    return _append_row(spec, Broadcast(spread), [index], writing) if spread else index
+
+
+def _spread(opcode: Opcode, operands: tuple[Any, ...], shapes: list[Shape]) -> Shape | None:
+    """The shape that numbers take beside the other operands of an elementwise instruction."""
+    if not isinstance(opcode, Elementwise):
+        return None
+    return next(shape for operand, shape in zip(operands, shapes, strict=True) if not _is_number(operand))
+
+
+def _is_number(operand: Any) -> bool:
+    return isinstance(operand, int | float | np.generic)

@@ -1,0 +1,122 @@
+"""The rows of a spec: what a tape appends to and everything later reads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from topos.element import Element
+from topos.errors import FeedError, KinshipError
+from topos.graph.place import Place, described
+from topos.graph.symbol import Family, Symbol
+from topos.op import Opcode
+from topos.shape import Shape
+from topos.tensor import Tensor
+
+
+class Row(NamedTuple):
+    """One node: its instruction over earlier rows, and what was inferred when it was recorded.
+
+    `element` is `None` for a selection; `origin` is the row whose derivative rule wrote this one.
+    """
+
+    opcode: Opcode
+    operands: tuple[int, ...]
+    shape: Shape
+    element: Element | None
+    place: Place | None
+    origin: int | None
+
+
+class Ids(NamedTuple):
+    """What a fed selection must look like: ids of `shape` in `0 .. vocab - 1`, or `absent`."""
+
+    shape: Shape
+    vocab: int
+    absent: int | None
+
+
+class Spec:
+    """Append-only rows and, beside them, what only some have: payloads, ids and names.
+
+    A tape, the network it becomes and a tape reopened from it share one, so that a symbol keeps its node; a plan
+    holds the rows and how many there were.
+    """
+
+    __slots__ = ("by_name", "element", "family", "ids", "names", "payloads", "rows")
+
+    def __init__(self, element: Element) -> None:
+        self.family = Family()
+        self.element = element
+        self.rows: list[Row] = []
+        self.payloads: dict[int, Tensor] = {}
+        self.ids: dict[int, Ids] = {}
+        self.names: dict[int, str] = {}
+        self.by_name: dict[str, int] = {}
+
+    def truncate(self, length: int) -> None:
+        """Takes back every row from `length` on."""
+        del self.rows[length:]
+        for table in (self.payloads, self.ids, self.names):
+            for index in [index for index in table if index >= length]:
+                del table[index]  # type: ignore[attr-defined]
+        for name in [name for name, index in self.by_name.items() if index >= length]:
+            del self.by_name[name]
+
+    def is_selection(self, index: int) -> bool:
+        """Whether a row is a selection: an input of ids, or a leaf with a selection payload."""
+        payload = self.payloads.get(index)
+        return index in self.ids or (payload is not None and payload.ids is not None)
+
+    def payload(self, index: int) -> Tensor:
+        """What a source was recorded with. Raises `KinshipError` for a node that is none, `FeedError` for ids."""
+        payload = self.payloads.get(index)
+        if payload is not None:
+            return payload
+        if index in self.ids:
+            raise FeedError(f"payload: {self.label(index)} is a selection and has no default; its ids are fed")
+        raise KinshipError(f"payload: {self.label(index)} is not a source")
+
+    def check_name(self, name: str) -> None:
+        """Raises `KinshipError` where a name is taken or is no name."""
+        if not isinstance(name, str) or not name:
+            raise KinshipError(f"name: must be a non-empty string, got {name!r}")
+        if name in self.by_name:
+            raise KinshipError(f"name: {name!r} is taken by {self.label(self.by_name[name])}")
+
+    def name(self, index: int, name: str) -> None:
+        """Names a row; a second name of the same row replaces the first."""
+        self.check_name(name)
+        self.by_name.pop(self.names.get(index, ""), None)
+        self.names[index] = name
+        self.by_name[name] = index
+
+    def index_of(self, symbol: object, rule: str, length: int | None = None) -> int:
+        """The row that a symbol names.
+
+        Raises `KinshipError` for another family's symbol, or one at or after `length` rows.
+        """
+        if not isinstance(symbol, Symbol):
+            hint = "; take value.symbol()" if hasattr(symbol, "symbol") else ""
+            raise KinshipError(f"{rule}: wants a symbol, got {type(symbol).__name__}{hint}")
+        if symbol.family is not self.family:
+            raise KinshipError(f"{rule}: symbol {symbol} belongs to another spec than this one")
+        covered = len(self.rows) if length is None else length
+        if symbol.index >= covered:
+            raise KinshipError(f"{rule}: symbol {symbol} is not among the {covered} nodes that this covers")
+        return symbol.index
+
+    def label(self, index: int) -> str:
+        """A row for people, in a message: `%7 Tanh [2, 3] 'hidden' model.py:41`."""
+        row = self.rows[index]
+        name = f"'{self.names[index]}'" if index in self.names else ""
+        parts = (f"%{index} {row.opcode.name}", str(row.shape), name, described(row.place, row.opcode.rule))
+        return " ".join(part for part in parts if part)
+
+    def facts(self, roles: tuple[str, ...], indices: list[int]) -> list[str]:
+        """A line per operand in aligned columns: role, node, shape, place."""
+        rows = [
+            (role, f"%{index} {row.opcode.name}", str(row.shape), described(row.place, row.opcode.rule))
+            for role, index, row in zip(roles, indices, (self.rows[index] for index in indices), strict=True)
+        ]
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        return ["   ".join(part.ljust(width) for part, width in zip(row, (*widths, 0), strict=True)).rstrip() for row in rows]

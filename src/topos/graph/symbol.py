@@ -1,0 +1,61 @@
+"""Detached names of nodes, valid through every later phase."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, NoReturn
+from weakref import WeakValueDictionary
+
+
+class Family:
+    """The identity that a tape, its network, and the tape reopened from it share. One object per identity."""
+
+    __slots__ = ("__weakref__", "identity")
+    _known: WeakValueDictionary[str, Family] = WeakValueDictionary()
+
+    def __new__(cls, identity: str | None = None) -> Family:
+        identity = identity or uuid.uuid4().hex
+        family = cls._known.get(identity)
+        if family is None:
+            family = cls._known[identity] = object.__new__(cls)
+            family.identity = identity
+        return family
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Family, (self.identity,)
+
+    def __copy__(self) -> Family:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Family:
+        return self
+
+    def __repr__(self) -> str:
+        return f"Family({self.identity[:8]})"
+
+
+class Symbol:
+    """A node's name apart from its tape: family and position (`index`); hashable, the currency of every later phase."""
+
+    __slots__ = ("family", "index")
+    family: Family
+    index: int
+
+    def __init__(self, family: Family, index: int) -> None:
+        object.__setattr__(self, "family", family)
+        object.__setattr__(self, "index", index)
+
+    def __setattr__(self, attribute: str, value: Any) -> NoReturn:
+        raise AttributeError("Symbol is frozen")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Symbol) and self.index == other.index and self.family is other.family
+
+    def __hash__(self) -> int:
+        return hash((id(self.family), self.index))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Symbol, (self.family, self.index)
+
+    def __repr__(self) -> str:
+        return f"%{self.index}"

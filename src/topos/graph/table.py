@@ -1,0 +1,168 @@
+"""Tables of tensors keyed by the nodes of one family: parameters, gradients, moments, fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from topos.errors import ElementError, KinshipError, ShapeError
+from topos.graph.symbol import Family, Symbol
+from topos.tensor import Tensor
+
+if TYPE_CHECKING:
+    from topos.graph.network import Network
+
+Rule = Callable[[Tensor, Tensor], Tensor]
+
+
+class Table:
+    """A tensor per node of one family, in recording order; an entry may be absent. Immutable."""
+
+    __slots__ = ("_entries", "_family")
+
+    def __init__(self, family: Family, entries: Mapping[int, Tensor | None]) -> None:
+        self._family = family
+        self._entries = dict(entries)
+
+    def of(self, symbol: Symbol) -> Tensor:
+        """The tensor at a node. Raises `KinshipError` for another family, a node not covered, or an absent entry."""
+        tensor = self._entries[self._index(symbol)]
+        if tensor is None:
+            raise KinshipError(f"{self._noun}: the entry of {symbol} is absent")
+        return tensor
+
+    def payloads(self) -> list[Tensor | None]:
+        """The tensors in recording order, `None` for absent ones."""
+        return list(self._entries.values())
+
+    def symbols(self) -> list[Symbol]:
+        """The nodes covered, in recording order."""
+        return [Symbol(self._family, index) for index in self._entries]
+
+    def get(self, index: int) -> Tensor | None:
+        """The tensor at a row, or `None`."""
+        return self._entries.get(index)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """The table of `function(tensor)`; absent entries stay absent."""
+        return self._with({i: None if t is None else Tensor(function(t)) for i, t in self._entries.items()})
+
+    def zip(self, other: Table, function: Rule) -> Self:
+        """The table of `function(own, other's)` where both have an entry; absent elsewhere."""
+        self._expect_kin(other)
+        pairs = ((i, own, other.get(i)) for i, own in self._entries.items())
+        return self._with({i: None if a is None or b is None else Tensor(function(a, b)) for i, a, b in pairs})
+
+    def scale(self, number: float) -> Self:
+        """Every tensor times a number, rounded once to the tensor's element before."""
+        return self.map(lambda tensor: tensor * number)
+
+    def __add__(self, other: Table) -> Self:
+        """Entry by entry; where one is absent the other stands alone."""
+        if not isinstance(other, Table):
+            return NotImplemented
+        self._expect_kin(other)
+        entries = dict(self._entries)
+        for index, own in self._entries.items():
+            theirs = other.get(index)
+            entries[index] = theirs if own is None else own if theirs is None else own + theirs
+        return self._with(entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[tuple[Symbol, Tensor | None]]:
+        for index, tensor in self._entries.items():
+            yield Symbol(self._family, index), tensor
+
+    def __repr__(self) -> str:
+        entries = ", ".join(f"%{i}: {'absent' if t is None else t.shape}" for i, t in self._entries.items())
+        return f"{type(self).__name__}({entries})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._family, self._entries)
+
+    @property
+    def _noun(self) -> str:
+        return type(self).__name__.lower()
+
+    def _with(self, entries: Mapping[int, Tensor | None]) -> Self:
+        return type(self)(self._family, entries)
+
+    def _index(self, symbol: Any) -> int:
+        if not isinstance(symbol, Symbol):
+            raise KinshipError(f"{self._noun}: wants a symbol, got {type(symbol).__name__}")
+        if symbol.family is not self._family:
+            raise KinshipError(f"{self._noun}: symbol {symbol} belongs to another spec")
+        if symbol.index not in self._entries:
+            raise KinshipError(f"{self._noun}: {symbol} is not one of its {len(self._entries)} entries")
+        return symbol.index
+
+    def _expect_kin(self, other: Table) -> None:
+        if not isinstance(other, Table):
+            raise KinshipError(f"{self._noun}: wants another table, got {type(other).__name__}")
+        if other._family is not self._family:
+            raise KinshipError(f"{self._noun}: the other table belongs to another spec")
+
+
+class Field(Table):
+    """A tensor per node of one family."""
+
+    __slots__ = ()
+
+
+class Parameters(Table):
+    """The caller's table, a tensor per parameter slot in recording order: weights, gradients and moments alike.
+
+    Every operation answers a new table.
+    """
+
+    __slots__ = ()
+
+    def step(self, gradients: Table, rule: Rule) -> Parameters:
+        """The table of `rule(weight, gradient)`; a slot that the gradients do not name stays as it is.
+
+        Raises `ShapeError` or `ElementError` where the rule answers another shape or element.
+        """
+        return self.step_each(gradients, lambda symbol, weight, gradient: rule(weight, gradient))
+
+    def step_each(self, gradients: Table, rule: Callable[[Symbol, Tensor, Tensor], Tensor]) -> Parameters:
+        """As `step`, with a rule that is also told the slot: `rule(symbol, weight, gradient)`."""
+        self._expect_kin(gradients)
+        entries = dict(self._entries)
+        for index, weight in self._entries.items():
+            gradient = gradients.get(index)
+            if weight is not None and gradient is not None:
+                symbol = Symbol(self._family, index)
+                entries[index] = fitted(rule(symbol, weight, gradient), weight, f"step: {symbol}")
+        return self._with(entries)
+
+    def with_payloads(self, payloads: Mapping[Symbol, Any]) -> Parameters:
+        """The table with some slots replaced, each by a payload of its slot's shape, rounded once to its element."""
+        entries = dict(self._entries)
+        for symbol, payload in payloads.items():
+            index = self._index(symbol)
+            held = entries[index]
+            entries[index] = Tensor(payload) if held is None else fitted(payload, held, f"parameters: {symbol}")
+        return self._with(entries)
+
+    def carried(self, network: Network) -> Parameters:
+        """The table for a network that was extended since: its own slots, and the initials of the new ones."""
+        initial = network.parameters()
+        self._expect_kin(initial)
+        return initial._with({i: self._entries.get(i, t) for i, t in initial._entries.items()})
+
+    def clone(self) -> Parameters:
+        """Another table of the same tensors."""
+        return self._with(self._entries)
+
+
+def fitted(payload: Any, held: Tensor, where: str) -> Tensor:
+    """The payload as a tensor of the shape and element of the one it replaces."""
+    assert held.element is not None
+    tensor = Tensor(payload, held.element)
+    if tensor.ids is not None:
+        raise ElementError(f"{where} wants a dense tensor, got a selection")
+    if tensor.shape != held.shape:
+        raise ShapeError(f"{where} has shape {held.shape}, got {tensor.shape}")
+    return tensor

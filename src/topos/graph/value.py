@@ -1,0 +1,102 @@
+"""The operands of recording: positions on a live tape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from topos.element import Element
+from topos.errors import RecordedError
+from topos.graph.symbol import Symbol
+from topos.op import Composites, Opcode
+from topos.shape import Shape
+
+if TYPE_CHECKING:
+    from topos.graph.tape import Tape
+    from topos.tensor import Tensor
+
+
+class Trace(Composites):
+    """A recorded payload: what a derivative rule sees when it writes. Each instruction appends a node to the tape."""
+
+    __slots__ = ("_tape", "index")
+
+    def __init__(self, tape: Tape, index: int) -> None:
+        self._tape = tape
+        self.index = index
+
+    def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Self:
+        """Records one instruction; everything is checked before anything is appended."""
+        return type(self)(self._tape, self._tape.append(opcode, operands))
+
+    @property
+    def shape(self) -> Shape:
+        return self._tape.row(self.index).shape
+
+    @property
+    def element(self) -> Element | None:
+        return self._tape.row(self.index).element
+
+    def zero_like(self) -> Self:
+        return self.counted(0)
+
+    def one_like(self) -> Self:
+        return self.counted(1)
+
+    def counted(self, count: int) -> Self:
+        return type(self)(self._tape, self._tape.constant(self.index, count))
+
+    def mark(self) -> int:
+        return len(self._tape)
+
+    def reset(self, mark: int) -> None:
+        self._tape.reset(mark)
+
+
+class Value(Trace):
+    """An operand bound to its tape; operators record and do not consume it.
+
+    Beside it may stand a Python number (a leaf, spread by a recorded `Broadcast` where the rank is above 0), an array
+    or tensor (a leaf of its own shape), or a symbol of the same family. `==` is identity of the node. After the tape is
+    sealed it raises `SealedError`: take `.symbol()` before.
+    """
+
+    __slots__ = ()
+
+    @property
+    def tape(self) -> Tape:
+        """The tape it is bound to."""
+        self._tape.row(self.index)
+        return self._tape
+
+    def symbol(self) -> Symbol:
+        """Its detached name, which outlives the tape."""
+        return self._tape.symbol_at(self.index)
+
+    def payload(self) -> Tensor:
+        """What a source was recorded with: a leaf's constant, a parameter's initial, an input's default."""
+        return self._tape.payload_at(self.index)
+
+    def named(self, name: str) -> Self:
+        """Itself, after its node was given a name (inside a scope, prefixed by it)."""
+        self._tape.name_at(self.index, name)
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Value) and self.index == other.index and self._tape is other._tape
+
+    def __hash__(self) -> int:
+        return hash((id(self._tape), self.index))
+
+    def __float__(self) -> NoReturn:
+        raise RecordedError("float: a recorded value has no number yet; run an entry and read run.of(symbol)")
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise RecordedError("len: a value of rank 0 has no length")
+        return self.shape[0]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Value is bound to its tape and is neither copied nor pickled; take .symbol()")
+
+    def __repr__(self) -> str:
+        return self._tape.label_at(self.index)
