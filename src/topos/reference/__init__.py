@@ -1,0 +1,1 @@
+"""The NumPy kernels that define the bits."""
