@@ -80,7 +80,7 @@ def _sum_block(accumulator: Element, promote: _Promote, array: Array, axis: int)
     if 0 < array.size <= _SMALL:
         before, after = array.shape[:axis], array.shape[axis + 1 :]
         piece = promote(array).reshape(math.prod(before), array.shape[axis], math.prod(after))
-        return _sum_lanes(accumulator, piece).reshape(*before, *after)
+        return _sum_lanes(accumulator, piece).reshape((*before, *after))
     others = [other for other in range(array.ndim) if other != axis]
     total = np.zeros([array.shape[other] for other in others], accumulator.dtype)
     if array.size == 0:
