@@ -129,4 +129,4 @@ def _fused_rescaled(a: Array, b: Array, c: Array) -> Array:
     anchored, anchored_error = two_sum(anchor, high)
     rest = round_to_odd(*two_sum(anchored_error, odd))
     tiny = np.copysign(np.ldexp((anchored + rest) - anchor, scale), normal)
-    return np.where(subnormal, tiny, normal)
+    return np.asarray(np.where(subnormal, tiny, normal))

@@ -22,7 +22,7 @@ _FRACTION = np.int64(0x000FFFFFFFFFFFFF)
 
 
 def chain32(left: Array, right: Array) -> Array:
-    """`[lanes, rows, terms] @ [lanes, terms, columns]` in f32: `t = fma32(left[k], right[k], t)`, ascending, from `+0.0`.
+    """`[lanes, rows, terms] @ [lanes, terms, columns]` by `t = fma32(left[k], right[k], t)`, ascending, from `+0.0`.
 
     A step is the exact f64 product, one f64 addition and the rounding to f32. As in `fma32`, it can err only where the
     f64 sum is inexact and stands on an f32 midpoint, or where the f32 is subnormal.
@@ -68,11 +68,11 @@ def chain32(left: Array, right: Array) -> Array:
 
         return step, suspects, narrow
 
-    return _tiled(left, right, begin, fma32, tile_size=1 << 14, parts=lambda x: (x,))
+    return _tiled(left, right, begin, fma32, tile_size=1 << 14, parts=_whole)
 
 
 def chain64(left: Array, right: Array) -> Array:
-    """`[lanes, rows, terms] @ [lanes, terms, columns]` in f64: `t = fma64(left[k], right[k], t)`, ascending, from `+0.0`.
+    """`[lanes, rows, terms] @ [lanes, terms, columns]` by `t = fma64(left[k], right[k], t)`, ascending, from `+0.0`.
 
     If every product has at most 53 significant bits it is exact, and a step is one product and one addition. Else, with
     `p + e = left * right` and `s + v = p + t` exactly, the step is `s + w`, `w = fl(v + e)`. Rounding is monotonic and
@@ -125,7 +125,7 @@ def chain64(left: Array, right: Array) -> Array:
 
         return exact_step if exact else step, lambda: suspect, total
 
-    return _tiled(left, right, begin, fma64, tile_size=1 << 13, parts=(lambda x: (x,)) if exact else lambda x: (x, *split(x)))
+    return _tiled(left, right, begin, fma64, tile_size=1 << 13, parts=_whole if exact else _whole_and_halves)
 
 
 def _tiled(
@@ -162,6 +162,14 @@ def _tiled(
         if wrong[0].size:
             result[tile][wrong] = _again(a_tile, b_tile, wrong, fused)
     return result.transpose(*(int(axis) for axis in np.argsort(order)))
+
+
+def _whole(x: Array) -> _Parts:
+    return (x,)
+
+
+def _whole_and_halves(x: Array) -> _Parts:
+    return (x, *split(x))
 
 
 def _tiles(shape: tuple[int, ...], tile_size: int) -> Iterator[_Tile]:

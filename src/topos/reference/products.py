@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from topos.element.element import Array, Element
 from topos.reference.chains import chain32, chain64
+from topos.reference.fills import zeros
 
 BLOCK = 512
 """Terms in one chain of fused multiply-adds; the totals of the chains are added afterwards."""
@@ -16,7 +19,8 @@ _FEW = 4096  # results below this count fill a vector better with all blocks sid
 def matmul(element: Element, left: Array, right: Array) -> Array:
     """`result[..., i, j] = sum over k of left[..., i, k] * right[..., k, j]`.
 
-    Shapes: `[*batch, rows, terms] @ [*batch, terms, columns]` give `[*batch, rows, columns]`; the leading axes are equal.
+    Shapes: `[*batch, rows, terms] @ [*batch, terms, columns]` give `[*batch, rows, columns]`, with
+    equal leading axes.
 
     Order: `k` in consecutive blocks of 512. A block's total is the chain `t = fma(left[i, k], right[k, j], t)` for
     ascending `k` from `+0.0`; the totals are added left to right from `+0.0`. All in the accumulator, demoted once.
@@ -25,10 +29,10 @@ def matmul(element: Element, left: Array, right: Array) -> Array:
     accumulator = element.accumulator
     *batch, rows, terms = left.shape
     columns = right.shape[-1]
-    lanes = int(np.prod(batch, dtype=np.int64))
+    lanes = math.prod(batch)
     wide_left = element.promote(left).reshape(lanes, rows, terms)
     wide_right = element.promote(right).reshape(lanes, terms, columns)
-    total = np.zeros((lanes, rows, columns), accumulator.dtype)
+    total = zeros(accumulator, (lanes, rows, columns))
     if total.size:
         total = _add_blocks(accumulator, wide_left, wide_right, total)
     return element.demote(total).reshape(*batch, rows, columns)
@@ -66,7 +70,7 @@ def _chain(accumulator: Element, left: Array, right: Array) -> Array:
     """One block: `[lanes, rows, terms] @ [lanes, terms, columns]` by a chain of fused multiply-adds from `+0.0`."""
     if getattr(accumulator, "ieee", False):
         return (chain32 if accumulator.dtype == np.float32 else chain64)(left, right)
-    total = np.zeros((left.shape[0], left.shape[1], right.shape[2]), accumulator.dtype)
+    total = zeros(accumulator, (left.shape[0], left.shape[1], right.shape[2]))
     for k in range(left.shape[-1]):
         total = accumulator.fma(left[:, :, k, None], right[:, k, None, :], total)
     return total

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from topos.element.element import Array, Element
+from topos.reference.fills import zeros
 
 LANES = 32
 BLOCK = 512
@@ -38,7 +39,7 @@ def sum(element: Element, array: Array) -> Array:
         return element.demote(_sum_lanes(accumulator, element.promote(array).reshape(1, -1, 1))[0, 0, ...])
     if array.flags.c_contiguous:
         return element.demote(_sum_along(accumulator, element.promote, array.reshape(1, -1), 1)[0, ...])
-    totals = [np.zeros((1, 0), accumulator.dtype)]
+    totals = []
     for piece in _pieces(array):
         totals.append(_block_totals(accumulator, element.promote, piece[None], 1))
     return element.demote(_sum_along(accumulator, _as_it_is, np.concatenate(totals, axis=1), 1)[0, ...])
@@ -82,7 +83,7 @@ def _sum_block(accumulator: Element, promote: _Promote, array: Array, axis: int)
         piece = promote(array).reshape(math.prod(before), array.shape[axis], math.prod(after))
         return _sum_lanes(accumulator, piece).reshape((*before, *after))
     others = [other for other in range(array.ndim) if other != axis]
-    total = np.zeros([array.shape[other] for other in others], accumulator.dtype)
+    total = zeros(accumulator, [array.shape[other] for other in others])
     if array.size == 0:
         return total
     # In the order of memory the pieces are contiguous whenever the array is, in whatever order its axes stand.
@@ -127,7 +128,7 @@ def _sum_lanes(accumulator: Element, terms: Array) -> Array:
             folded = accumulator.add(lanes[:reached], lanes[half:])
             lanes = folded if reached == half else np.concatenate([folded, lanes[reached:half]])
         half //= 2
-    return lanes[0]
+    return np.asarray(lanes[0])
 
 
 def _add_steps(accumulator: Element, terms: Array) -> Array:
