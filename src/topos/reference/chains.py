@@ -1,0 +1,226 @@
+"""Chains of IEEE fused multiply-adds over whole matrices: the bits of `fma32` and `fma64`, at the price of plain ops.
+
+A chain runs over a cache-sized tile of results with preallocated buffers. It takes the step that is right for all but
+rare lanes, remembers the lanes where it may have erred, and only those are run again with the full operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from topos.element.element import Array
+from topos.element.fma import fma32, fma64, split
+
+_Parts = tuple[Array, ...]
+_Step = Callable[[_Parts, _Parts], None]
+_Tile = tuple[slice, slice, slice]
+
+_ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+_FRACTION = np.int64(0x000FFFFFFFFFFFFF)
+
+
+def chain32(left: Array, right: Array) -> Array:
+    """`[lanes, rows, terms] @ [lanes, terms, columns]` by `t = fma32(left[k], right[k], t)`, ascending, from `+0.0`.
+
+    A step is the exact f64 product, one f64 addition and the rounding to f32. As in `fma32`, it can err only where the
+    f64 sum is inexact and stands on an f32 midpoint, or where the f32 is subnormal.
+
+    - If every product has at most 24 significant bits, never. Let the sum have exponent `e`. It is inexact only if one
+      term has a bit below `2^(e-53)`, and that term is then below `2^(e-29)`; the other term is a multiple of
+      `2^(e-24)` within `2^(e-28)` of the sum, so a midpoint (an odd multiple of `2^(e-24)`) would be that term itself,
+      which has one bit too few to be one. Subnormal midpoints are odd multiples of `2^-150`: likewise.
+    - If no product has a bit below `2^-177`, then an f64 sum below `2^-125` is exact, and so is the one rounding after.
+    """
+    left_bits, right_bits = _significant_bits(left, 23), _significant_bits(right, 23)
+    innocent = (left_bits if right_bits == 1 else right_bits if left_bits == 1 else left_bits + right_bits) <= 24
+    tiny = not innocent and _least(left) * _least(right) < 2.0 ** (46 - 177)
+
+    def begin(shape: tuple[int, ...]) -> tuple[_Step, Callable[[], Array], Array]:
+        total = np.zeros(shape)
+        narrow = np.zeros(shape, np.float32)
+        wide = np.empty(shape)
+        halves = wide.view(np.int32)
+        scratch, midpoint = np.empty_like(halves), np.zeros_like(halves)
+        magnitude, smallest = np.empty(shape, np.uint64), np.full(shape, _ALL_ONES)
+        eight, one = np.int32(8), np.uint64(1)
+
+        def step(a: _Parts, b: _Parts) -> None:
+            np.multiply(a[0], b[0], out=wide)
+            np.add(wide, total, out=wide)
+            if not innocent:
+                # An f64 stands on an f32 midpoint where its lower 32 bits, shifted left by 3, are the least int32. The
+                # upper halves take part because they lie between; at a few powers of two they raise a false alarm.
+                np.multiply(halves, eight, out=scratch)
+                np.minimum(midpoint, scratch, out=midpoint)
+            if tiny:
+                # Magnitudes as integers, less one, so that zero is the largest.
+                np.left_shift(wide.view(np.uint64), one, out=magnitude)
+                np.subtract(magnitude, one, out=magnitude)
+                np.minimum(smallest, magnitude, out=smallest)
+            np.copyto(narrow, wide, casting="same_kind")
+            np.copyto(total, narrow)
+
+        def suspects() -> Array:
+            found = (midpoint == np.iinfo(np.int32).min).reshape(*shape, 2).any(-1)
+            return np.asarray(found | (smallest < np.float64(2.0**-125).view(np.uint64) << one))
+
+        return step, suspects, narrow
+
+    return _tiled(left, right, begin, fma32, tile_size=1 << 14, parts=_whole)
+
+
+def chain64(left: Array, right: Array) -> Array:
+    """`[lanes, rows, terms] @ [lanes, terms, columns]` by `t = fma64(left[k], right[k], t)`, ascending, from `+0.0`.
+
+    If every product has at most 53 significant bits it is exact, and a step is one product and one addition. Else, with
+    `p + e = left * right` and `s + v = p + t` exactly, the step is `s + w`, `w = fl(v + e)`. Rounding is monotonic and
+    the midpoints near `s`, less `s`, are f64 of one bit or two; so `w` falls on the wrong side of none, and the step
+    errs only if `w` itself stands on one: then what is left of `w`, `w - ((s + w) - s)`, is a power of two.
+
+    Exponents that could leave the range of these transformations take `fma64` at every step.
+    """
+    shape = (left.shape[0], left.shape[1], right.shape[2])
+    if not _moderate(left, right):
+        total = np.zeros(shape)
+        for k in range(left.shape[-1]):
+            total = fma64(left[:, :, k, None], right[:, k, None, :], total)
+        return total
+    exact = _significant_bits(left, 52) + _significant_bits(right, 52) <= 53
+
+    def begin(shape: tuple[int, ...]) -> tuple[_Step, Callable[[], Array], Array]:
+        total = np.zeros(shape)
+        p, e, s, v, w, t = (np.empty(shape) for _ in range(6))
+        bits = np.empty(shape, np.int64)
+        power, nonzero, suspect = (np.zeros(shape, np.bool_) for _ in range(3))
+
+        def exact_step(a: _Parts, b: _Parts) -> None:
+            np.multiply(a[0], b[0], out=p)
+            np.add(total, p, out=total)
+
+        def step(a: _Parts, b: _Parts) -> None:
+            (a_all, a_high, a_low), (b_all, b_high, b_low) = a, b
+            np.multiply(a_all, b_all, out=p)
+            np.multiply(a_high, b_high, out=e)
+            np.subtract(e, p, out=e)
+            for x, y in ((a_high, b_low), (a_low, b_high), (a_low, b_low)):
+                np.multiply(x, y, out=t)
+                np.add(e, t, out=e)
+            np.add(p, total, out=s)  # s + v = p + total
+            np.subtract(s, p, out=t)
+            np.subtract(s, t, out=v)
+            np.subtract(p, v, out=v)
+            np.subtract(total, t, out=t)
+            np.add(v, t, out=v)
+            np.add(v, e, out=w)
+            np.add(s, w, out=total)
+            np.subtract(total, s, out=t)
+            np.subtract(w, t, out=t)
+            np.bitwise_and(t.view(np.int64), _FRACTION, out=bits)
+            np.equal(bits, 0, out=power)
+            np.not_equal(t, 0.0, out=nonzero)
+            np.logical_and(power, nonzero, out=power)
+            np.logical_or(suspect, power, out=suspect)
+
+        return exact_step if exact else step, lambda: suspect, total
+
+    return _tiled(left, right, begin, fma64, tile_size=1 << 13, parts=_whole if exact else _whole_and_halves)
+
+
+def _tiled(
+    left: Array,
+    right: Array,
+    begin: Callable[[tuple[int, ...]], tuple[_Step, Callable[[], Array], Array]],
+    fused: Callable[[Array, Array, Array], Array],
+    tile_size: int,
+    parts: Callable[[Array], _Parts],
+) -> Array:
+    """Run a chain over tiles of `[lanes, rows, columns]`, its longest axis innermost in memory.
+
+    `begin(shape)` answers a step, the question which lanes are suspect after the last one, and the running total.
+    `parts` makes of an f64 operand what a step wants of it.
+    """
+    terms = left.shape[-1]
+    extents = (left.shape[0], left.shape[1], right.shape[2])
+    order = tuple(int(axis) for axis in np.argsort(extents, kind="stable"))
+    # [terms, lanes, rows, columns], the axis that an operand lacks of extent 1
+    a = left.transpose(2, 0, 1)[:, :, :, None].transpose(0, *(1 + axis for axis in order))
+    b = right.transpose(1, 0, 2)[:, :, None, :].transpose(0, *(1 + axis for axis in order))
+    result = np.empty(tuple(extents[axis] for axis in order), left.dtype)
+    for tile in _tiles(result.shape, tile_size):
+        a_tile, b_tile = _part(a, tile), _part(b, tile)
+        step, suspects, total = begin(result[tile].shape)
+        group = max(16, tile_size // max(a_tile[0].size, b_tile[0].size))
+        for start in range(0, terms, group):
+            some_a = parts(a_tile[start : start + group].astype(np.float64, order="C"))
+            some_b = parts(b_tile[start : start + group].astype(np.float64, order="C"))
+            for operands in zip(zip(*some_a, strict=True), zip(*some_b, strict=True), strict=True):
+                step(*operands)
+        result[tile] = total
+        wrong = np.nonzero(suspects())
+        if wrong[0].size:
+            result[tile][wrong] = _again(a_tile, b_tile, wrong, fused)
+    return result.transpose(*(int(axis) for axis in np.argsort(order)))
+
+
+def _whole(x: Array) -> _Parts:
+    return (x,)
+
+
+def _whole_and_halves(x: Array) -> _Parts:
+    return (x, *split(x))
+
+
+def _tiles(shape: tuple[int, ...], tile_size: int) -> Iterator[_Tile]:
+    """Tiles of at most `tile_size` results, as long as 1024 along the last axis."""
+    sizes = [1, 1, min(shape[2], 1024)]
+    for axis in (1, 0):
+        sizes[axis] = max(1, min(shape[axis], tile_size // (sizes[0] * sizes[1] * sizes[2])))
+    for i in range(0, shape[0], sizes[0]):
+        for j in range(0, shape[1], sizes[1]):
+            for k in range(0, shape[2], sizes[2]):
+                yield slice(i, i + sizes[0]), slice(j, j + sizes[1]), slice(k, k + sizes[2])
+
+
+def _part(operand: Array, tile: _Tile) -> Array:
+    """A tile of `[terms, *results]`; an axis of extent 1 serves every tile."""
+    within = (part if extent > 1 else slice(None) for part, extent in zip(tile, operand.shape[1:], strict=True))
+    return operand[(slice(None), *within)]
+
+
+def _again(a: Array, b: Array, lanes: tuple[Array, ...], fused: Callable[[Array, Array, Array], Array]) -> Array:
+    """The chains of some results of a tile, by the full operation."""
+    shape = np.broadcast_shapes(a.shape[1:], b.shape[1:])
+    a, b = (np.broadcast_to(x, (len(x), *shape)) for x in (a, b))
+    total = np.zeros(lanes[0].size, a.dtype)
+    for a_step, b_step in zip(a, b, strict=True):
+        total = fused(a_step[lanes], b_step[lanes], total)
+    return total
+
+
+def _significant_bits(x: Array, fraction_bits: int) -> int:
+    """A bound on the significant bits of every number in `x`, from the bits that any of the significands has set."""
+    unsigned = np.uint32 if fraction_bits == 23 else np.uint64
+    together = int(np.bitwise_or.reduce(x.view(unsigned), axis=None)) | (1 << fraction_bits)
+    return fraction_bits + 1 - ((together & -together).bit_length() - 1)
+
+
+def _least(x: Array) -> float:
+    """The smallest nonzero magnitude of an f32 array, as an f64; a NaN if there is none."""
+    # Without the sign and less one, zero becomes the largest of all integers.
+    bits = ((x.view(np.uint32) << np.uint32(1)) - np.uint32(1)).min()
+    return float(((bits + np.uint32(1)) >> np.uint32(1)).view(np.float32))
+
+
+def _moderate(left: Array, right: Array) -> bool:
+    """Whether all is finite and no product, partial product or sum of 512 leaves the range of exact transformations."""
+    least, greatest = 1.0, 1.0
+    for x in (left, right):
+        magnitude = np.abs(x)
+        top = float(magnitude.max(initial=0.0))
+        if not top < 2.0**490:
+            return False
+        least *= float(np.min(magnitude, where=magnitude > 0, initial=2.0**490))
+        greatest *= top
+    return least > 2.0**-900
