@@ -1,1 +1,9 @@
-"""The number that fills a tensor: the open seam, and the numbers that come with topos."""
+"""The number that fills a tensor: the open seam `Element`, and the built-in `f32`, `f64` and `bf16`."""
+
+from __future__ import annotations
+
+from topos.element.bfloat16 import bf16
+from topos.element.element import Element
+from topos.element.floating import f32, f64
+
+__all__ = ["Element", "bf16", "f32", "f64"]

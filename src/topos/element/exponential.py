@@ -1,0 +1,116 @@
+"""`exp`, `expm1` and `tanh`, once each for binary32 and binary64.
+
+All reduce as `x = k ln(2) + r` with `|r| <= ln(2) / 2` (Cody and Waite, "Software Manual for the Elementary Functions",
+chapter 6) and evaluate a minimax polynomial in `r`. The binary32 forms work in binary64 and round once: within 0.5001
+ulp. The binary64 forms take `ln(2)` in two parts, so that `r` comes with its own rounding error.
+"""
+
+from __future__ import annotations
+
+from topos.element import coefficients as c
+from topos.element.steps import ROUND, clamp, fast_two_sum, polynomial, power_of_two, scaled, two_sum
+from topos.element.vocabulary import Value, Vocabulary
+
+
+# binary32, through binary64
+def exp_wide(m: Vocabulary, x: Value) -> Value:
+    """`exp(x)` for a binary64 `|x| < 700`, relative error below 2^-39: enough for one rounding to binary32."""
+    shifted = x * c.LOG2_E + ROUND
+    r = x - (shifted - ROUND) * c.LN2
+    p = r * r * polynomial(c.EXPONENTIAL_F32, r) + r
+    return power_of_two(m, shifted) * (p + 1.0)
+
+
+def expm1_wide(m: Vocabulary, x: Value) -> Value:
+    """`exp(x) - 1` for a binary64 `|x| < 700`, relative error below 2^-37: enough for one rounding to binary32."""
+    shifted = x * c.LOG2_E + ROUND
+    r = x - (shifted - ROUND) * c.LN2
+    p = r * r * polynomial(c.EXPM1_F32, r) + r
+    scale = power_of_two(m, shifted)
+    return scale * p + (scale - 1.0)
+
+
+def exp_f32(m: Vocabulary, x: Value) -> Value:
+    """`exp(x)`, within 0.5001 ulp."""
+    return m.narrow(exp_wide(m, clamp(m, m.widen(x), -128.0, 128.0)))
+
+
+def expm1_f32(m: Vocabulary, x: Value) -> Value:
+    """`exp(x) - 1`, within 0.5001 ulp; keeps the sign of zero."""
+    return m.copysign(m.narrow(expm1_wide(m, clamp(m, m.widen(x), -40.0, 128.0))), x)
+
+
+def tanh_f32(m: Vocabulary, x: Value) -> Value:
+    """`tanh(x) = t / (t + 2)`, `t = exp(2 |x|) - 1`, with the sign of `x`; within 0.5001 ulp. One from 12 on."""
+    a = m.absolute(m.widen(x))
+    a = m.select(a > 12.0, 12.0, a)
+    t = expm1_wide(m, a + a)
+    return m.copysign(m.narrow(t / (t + 2.0)), x)
+
+
+# binary64
+def reduced(x: Value, tail: Value | None = None) -> tuple[Value, Value, Value]:
+    """`k + ROUND`, `r` and the rest of `r`, where `x + tail = k ln(2) + r + rest`.
+
+    `k LN2_HIGH` is exact for `|k| < 2^12`, and so is its difference from `x`.
+    """
+    shifted = x * c.LOG2_E + ROUND
+    k = shifted - ROUND
+    high = x - k * c.LN2_HIGH
+    low = k * c.LN2_LOW if tail is None else k * c.LN2_LOW - tail
+    r = high - low
+    return shifted, r, (high - r) - low
+
+
+def exp_reduced(r: Value, rest: Value) -> tuple[Value, Value]:
+    """`exp(r + rest)` as a rounded sum `1 + r` and a correction, 0.1 ulp off before they are added."""
+    correction = r * r * polynomial(c.EXPONENTIAL_F64, r) + rest
+    total, error = fast_two_sum(1.0, r)
+    return total, error + correction
+
+
+def exp_f64(m: Vocabulary, x: Value) -> Value:
+    """`exp(x)`, within 0.66 ulp where the result is normal and 0.84 ulp where it is subnormal."""
+    shifted, r, rest = reduced(clamp(m, x, -760.0, 720.0))
+    total, correction = exp_reduced(r, rest)
+    return scaled(m, total + correction, shifted)
+
+
+def expm1_f64(m: Vocabulary, x: Value) -> Value:
+    """`exp(x) - 1`, within 0.7 ulp; keeps the sign of zero.
+
+    `2^k (1 + r + r^2/2 + ...) - 1` with `2^k - 1`, `2^k r` and `r^2 / 2` each kept with its rounding error. Everything
+    is 2^-8 times its size until the end, so that `k = 1024` needs no case of its own.
+    """
+    shifted, r, rest = reduced(clamp(m, x, -40.0, 710.0))
+    square, square_error = m.two_product(r, r)
+    tail = r * square * polynomial(c.EXPM1_CUBIC_F64, r) + (square_error * 0.5 + rest)
+    head, head_error = fast_two_sum(r, square * 0.5)
+    scale = power_of_two(m, shifted - 8.0)
+    base = scale - 0.00390625
+    total, error = two_sum(base, scale * head)
+    base_error = (scale - base) - 0.00390625
+    y = (total + ((error + base_error) + scale * (head_error + tail))) * 256.0
+    return m.select(m.absolute(x) < 1e-300, x, y)
+
+
+def tanh_f64(m: Vocabulary, x: Value) -> Value:
+    """`tanh(x) = t / (t + 2)`, `t = exp(2 |x|) - 1` in two parts, and the quotient corrected by its remainder.
+
+    Within 0.8 ulp; one from 20 on; keeps the sign of zero.
+    """
+    a = m.absolute(x)
+    a = m.select(a > 20.0, 20.0, a)
+    shifted, r, rest = reduced(a + a)
+    head, tail = fast_two_sum(r, r * r * polynomial(c.EXPM1_F64, r) + rest)
+    scale = power_of_two(m, shifted)
+    base, step = scale - 1.0, scale * head
+    t = base + step
+    t_low = ((base - t) + step) + scale * tail
+    divisor, divisor_error = two_sum(t, 2.0)
+    divisor_low = divisor_error + t_low
+    inverse = 1.0 / divisor
+    quotient = t * inverse
+    product, product_error = m.two_product(quotient, divisor)
+    remainder = (((t - product) - product_error) + t_low) - quotient * divisor_low
+    return m.copysign(quotient + remainder * inverse, x)
