@@ -25,6 +25,8 @@ class Element:
 
     name: str
     dtype: np.dtype[Any]
+    ieee: bool = False
+    """Whether every operation is IEEE-754's for `dtype`: it licenses kernels of equal bits that use NumPy's own."""
 
     @property
     def accumulator(self) -> Element:

@@ -54,6 +54,8 @@ def inexact_integer(array: Array, precision: int) -> int | None:
 class Floating(Element):
     """An IEEE format that NumPy computes in: `precision` bits, elementary functions from `bodies`."""
 
+    ieee = True
+
     def __init__(self, name: str, dtype: Any, precision: int, bodies: Mapping[str, Body]) -> None:
         self.name = name
         self.dtype = np.dtype(dtype)

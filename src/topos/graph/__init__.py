@@ -9,4 +9,17 @@ from topos.graph.table import Field, Parameters, Table
 from topos.graph.tape import Tape
 from topos.graph.value import Trace, Value
 
-__all__ = ["Adjoints", "Family", "Field", "Network", "Node", "Parameters", "Symbol", "Table", "Tape", "Trace", "Value", "detach"]
+__all__ = [
+    "Adjoints",
+    "Family",
+    "Field",
+    "Network",
+    "Node",
+    "Parameters",
+    "Symbol",
+    "Table",
+    "Tape",
+    "Trace",
+    "Value",
+    "detach",
+]

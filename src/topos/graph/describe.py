@@ -24,9 +24,7 @@ def node_lines(
     status: Callable[[int], str] | None = None,
 ) -> list[str]:
     """A line per row: index, instruction, operands and attributes, shape, and its status in a plan."""
-    return [
-        _line(index, spec.rows[index], spec, status(index) if status else None, names, lines) for index in indices
-    ]
+    return [_line(index, spec.rows[index], spec, status(index) if status else None, names, lines) for index in indices]
 
 
 def _line(index: int, row: Row, spec: Spec, status: str | None, names: bool, lines: bool) -> str:

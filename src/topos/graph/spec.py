@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from topos.element import Element
 from topos.errors import FeedError, KinshipError
@@ -56,9 +56,10 @@ class Spec:
     def truncate(self, length: int) -> None:
         """Takes back every row from `length` on."""
         del self.rows[length:]
-        for table in (self.payloads, self.ids, self.names):
+        tables: tuple[dict[int, Any], ...] = (self.payloads, self.ids, self.names)
+        for table in tables:
             for index in [index for index in table if index >= length]:
-                del table[index]  # type: ignore[attr-defined]
+                del table[index]
         for name in [name for name, index in self.by_name.items() if index >= length]:
             del self.by_name[name]
 
@@ -118,5 +119,8 @@ class Spec:
             (role, f"%{index} {row.opcode.name}", str(row.shape), described(row.place, row.opcode.rule))
             for role, index, row in zip(roles, indices, (self.rows[index] for index in indices), strict=True)
         ]
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
-        return ["   ".join(part.ljust(width) for part, width in zip(row, (*widths, 0), strict=True)).rstrip() for row in rows]
+        role_width, node_width, shape_width = (max(len(row[column]) for row in rows) for column in range(3))
+        return [
+            f"{role:{role_width}}  {node:{node_width}}  {shape:{shape_width}}   {place}".rstrip()
+            for role, node, shape, place in rows
+        ]

@@ -11,6 +11,7 @@ class Family:
     """The identity that a tape, its network, and the tape reopened from it share. One object per identity."""
 
     __slots__ = ("__weakref__", "identity")
+    identity: str
     _known: WeakValueDictionary[str, Family] = WeakValueDictionary()
 
     def __new__(cls, identity: str | None = None) -> Family:

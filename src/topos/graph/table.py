@@ -39,6 +39,10 @@ class Table:
         """The nodes covered, in recording order."""
         return [Symbol(self._family, index) for index in self._entries]
 
+    def rows(self) -> list[int]:
+        """The rows covered, in recording order."""
+        return list(self._entries)
+
     def get(self, index: int) -> Tensor | None:
         """The tensor at a row, or `None`."""
         return self._entries.get(index)

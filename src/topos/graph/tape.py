@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from topos.element import Element, f32
-from topos.errors import ConsumedError, ElementError, FeedError, KinshipError, RecordedError, SealedError, ShapeError
+from topos.errors import ElementError, KinshipError, SealedError, ShapeError
 from topos.graph.adjoints import Adjoints
 from topos.graph.append import append
 from topos.graph.describe import described_spec
@@ -152,9 +152,7 @@ class Tape:
             seed = self.leaf(Tensor(seed, row.element or self._live().element))
         index = self.index_of(seed, rule)
         if self.row(index).shape != row.shape:
-            raise ShapeError(
-                f"vjp: the seed must have the target's shape {row.shape}, got {self.row(index).shape}"
-            )
+            raise ShapeError(f"vjp: the seed must have the target's shape {row.shape}, got {self.row(index).shape}")
         return index
 
     def _gradient(self, index: int, cotangents: dict[int, Trace]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar, cast
 
 import numpy as np
 
@@ -14,15 +14,14 @@ from topos.op.indices import indexed
 from topos.op.recordable import Recordable
 from topos.shape import Shape
 
-P = ParamSpec("P")
-R = TypeVar("R", bound=Recordable)
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def whole_or_nothing(method: Callable[Concatenate[R, P], R]) -> Callable[Concatenate[R, P], R]:
+def whole_or_nothing(method: Method) -> Method:
     """A composition that leaves a recording as it was when one of its instructions is refused."""
 
     @wraps(method)
-    def call(self: R, *arguments: P.args, **options: P.kwargs) -> R:
+    def call(self: Recordable, *arguments: Any, **options: Any) -> Any:
         mark = self.mark()
         try:
             return method(self, *arguments, **options)
@@ -30,7 +29,7 @@ def whole_or_nothing(method: Callable[Concatenate[R, P], R]) -> Callable[Concate
             self.reset(mark)
             raise
 
-    return call
+    return cast("Method", call)
 
 
 def _negated(other: Any) -> Any:

@@ -41,7 +41,7 @@ def concat(values: Sequence[T], axis: int) -> T:
         padded = [value.pad(axis, start, full, -0.0) for value, start in zip(values, starts, strict=True)]
         return reduce(lambda left, right: left + right, padded)
 
-    return _whole(first, join)
+    return _whole(values, join)
 
 
 def stack(values: Sequence[T], axis: int) -> T:
@@ -50,7 +50,7 @@ def stack(values: Sequence[T], axis: int) -> T:
     if any(value.shape != first.shape for value in values):
         raise ShapeError(f"stack: shapes must be equal, got {', '.join(str(value.shape) for value in values)}")
     position = axis if axis >= 0 else axis + first.shape.rank + 1
-    return _whole(first, lambda: concat([value.unsqueeze(position) for value in values], position))
+    return _whole(values, lambda: concat([value.unsqueeze(position) for value in values], position))
 
 
 def einsum(spec: str, *values: T) -> T:
@@ -63,7 +63,7 @@ def einsum(spec: str, *values: T) -> T:
     """
     first = _first("einsum", values)
     terms, result = _terms(spec, values)
-    return _whole(first, lambda: _contract(list(values), terms, result))
+    return _whole(values, lambda: _contract(list(values), terms, result))
 
 
 def _terms(spec: str, values: Sequence[Composites]) -> tuple[list[str], str]:
@@ -147,11 +147,12 @@ def _first(rule: str, values: Sequence[T]) -> T:
     return values[0]
 
 
-def _whole(first: Composites, compose: Callable[[], Any]) -> Any:
+def _whole(values: Sequence[T], compose: Callable[[], T]) -> T:
     """Runs a composition that leaves a recording as it was when it fails in the middle."""
-    mark = first.mark()
+    marks = [(value, mark) for value, mark in ((value, value.mark()) for value in values) if mark is not None]
     try:
         return compose()
     except BaseException:
-        first.reset(mark)
+        for value, mark in marks:
+            value.reset(mark)
         raise

@@ -26,6 +26,13 @@ def whole(number: Any, rule: str, what: str, least: int = 0) -> int:
     return value
 
 
+def along(array: Array, axis: int, start: int, length: int) -> Array:
+    """`length` places of one axis of an array, from `start`."""
+    index: Any = (*(slice(None),) * axis, slice(start, start + length), ...)
+    view: Array = array[index]
+    return view
+
+
 class Movement(Opcode):
     """The result holds the operand's own bits; `view(array)` is where each of them is read.
 
@@ -150,9 +157,7 @@ class Narrow(Movement):
     length: int
 
     def __init__(self, axis: int, start: int, length: int) -> None:
-        self._freeze(
-            whole(axis, "narrow", "axis"), whole(start, "narrow", "start"), whole(length, "narrow", "length")
-        )
+        self._freeze(whole(axis, "narrow", "axis"), whole(start, "narrow", "start"), whole(length, "narrow", "length"))
 
     def result_shape(self, shapes: Sequence[Shape]) -> Shape:
         """The operand's shape with `length` at `axis`."""
@@ -166,7 +171,7 @@ class Narrow(Movement):
         return Shape((*shape[: self.axis], self.length, *shape[self.axis + 1 :]))
 
     def view(self, array: Array) -> Array:
-        return array[(*(slice(None),) * self.axis, slice(self.start, self.start + self.length), ...)]
+        return along(array, self.axis, self.start, self.length)
 
     def derivative(self, seed: Any, output: Any, x: Any) -> Cotangents:
         return (seed.pad(self.axis, self.start, x.shape[self.axis]),)
@@ -253,7 +258,7 @@ class Pad(Opcode):
 
     def place(self, result: Array, extent: int) -> Array:
         """The part of an array of the result's shape where the operand, of that extent, stands."""
-        return result[(*(slice(None),) * self.axis, slice(self.start, self.start + extent), ...)]
+        return along(result, self.axis, self.start, extent)
 
     def derivative(self, seed: Any, output: Any, x: Any) -> Cotangents:
         return (seed.narrow(self.axis, self.start, x.shape[self.axis]),)

@@ -108,7 +108,7 @@ class Opcode:
         raise AttributeError(f"{self.name} is frozen")
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.facts() == other.facts()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.facts() == other.facts()
 
     def __hash__(self) -> int:
         return hash((type(self), self.facts()))

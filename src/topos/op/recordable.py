@@ -17,7 +17,9 @@ from topos.shape import Shape
 if TYPE_CHECKING:
     from topos.element import Element
 
-EXP, LN, SQRT, TANH = (MAPS[operation] for operation in (MapOperation.EXP, MapOperation.LN, MapOperation.SQRT, MapOperation.TANH))
+EXP, LN, SQRT, TANH = (
+    MAPS[operation] for operation in (MapOperation.EXP, MapOperation.LN, MapOperation.SQRT, MapOperation.TANH)
+)
 SIN, COS, LOG1P = (MAPS[operation] for operation in (MapOperation.SIN, MapOperation.COS, MapOperation.LOG1P))
 EXPM1, ERF = MAPS[MapOperation.EXPM1], MAPS[MapOperation.ERF]
 ERF_DERIVATIVE = MAPS[MapOperation.ERF_DERIVATIVE]

@@ -21,7 +21,7 @@ class Reduction(Opcode):
     __slots__ = ()
     roles = ("operand",)
 
-    def reduce(self, kernels: Any, element: Any, array: Array) -> Array:
+    def reduce(self, kernels: Any, element: Any, array: Array) -> Any:
         """The result by a set of kernels, in the element's arithmetic."""
         raise NotImplementedError(self.name)
 
@@ -35,7 +35,7 @@ class Sum(Reduction):
         """Rank 0."""
         return SCALAR
 
-    def reduce(self, kernels: Any, element: Any, array: Array) -> Array:
+    def reduce(self, kernels: Any, element: Any, array: Array) -> Any:
         return kernels.sum(element, array)
 
     def derivative(self, seed: Any, output: Any, x: Any) -> Cotangents:
@@ -63,7 +63,7 @@ class SumAlong(AlongAxis):
 
     __slots__ = ()
 
-    def reduce(self, kernels: Any, element: Any, array: Array) -> Array:
+    def reduce(self, kernels: Any, element: Any, array: Array) -> Any:
         return kernels.sum_along(element, array, self.axis)
 
     def derivative(self, seed: Any, output: Any, x: Any) -> Cotangents:
@@ -77,7 +77,7 @@ class MaxAlong(AlongAxis):
     reads = (0,)
     reads_output = True
 
-    def reduce(self, kernels: Any, element: Any, array: Array) -> Array:
+    def reduce(self, kernels: Any, element: Any, array: Array) -> Any:
         return kernels.max_along(element, array, self.axis)
 
     def derivative(self, seed: Any, output: Any, x: Any) -> Cotangents:
@@ -95,7 +95,7 @@ class LogSumExp(AlongAxis):
     reads = (0,)
     reads_output = True
 
-    def reduce(self, kernels: Any, element: Any, array: Array) -> Array:
+    def reduce(self, kernels: Any, element: Any, array: Array) -> Any:
         return kernels.logsumexp(element, array, self.axis)
 
     def derivative(self, seed: Any, output: Any, x: Any) -> Cotangents:
@@ -115,7 +115,7 @@ class LogSoftmax(AlongAxis):
         shapes[0].axis(self.axis, self.rule)
         return shapes[0]
 
-    def reduce(self, kernels: Any, element: Any, array: Array) -> Array:
+    def reduce(self, kernels: Any, element: Any, array: Array) -> Any:
         return kernels.log_softmax(element, array, self.axis)
 
     def derivative(self, seed: Any, output: Any, x: Any) -> Cotangents:
@@ -152,7 +152,7 @@ class Fold(Reduction):
             )
         return Shape((*shape[: self.axis], self.extent, *shape[self.axis + 2 :]))
 
-    def reduce(self, kernels: Any, element: Any, array: Array) -> Array:
+    def reduce(self, kernels: Any, element: Any, array: Array) -> Any:
         return kernels.fold(element, array, self.axis, self.size, self.step, self.dilation, self.extent)
 
     def derivative(self, seed: Any, output: Any, x: Any) -> Cotangents:

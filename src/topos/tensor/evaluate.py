@@ -73,7 +73,8 @@ def _pad(opcode: Pad, element: Element, operands: Sequence[Operand]) -> Array:
 
 
 def _reduction(opcode: Reduction, element: Element, operands: Sequence[Operand]) -> Array:
-    return opcode.reduce(reference, element, operands[0].dense(element))
+    result: Array = opcode.reduce(reference, element, operands[0].dense(element))
+    return result
 
 
 def _matmul(opcode: MatMul, element: Element, operands: Sequence[Operand]) -> Array:

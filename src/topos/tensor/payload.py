@@ -34,8 +34,10 @@ def _imported(payload: Any) -> Array:
     return np.asarray(payload)
 
 
-def element_of(array: Array) -> Element:
+def element_of(payload: Any, array: Array) -> Element:
     """The element that a payload keeps when none is asked for: f64 and bf16 arrays their own, everything else f32."""
+    if isinstance(payload, int | float | list | tuple) and not isinstance(payload, np.generic):
+        return f32
     if array.dtype == f64.dtype:
         return f64
     return bf16 if array.dtype == bf16.dtype else f32

@@ -33,8 +33,9 @@ class Tensor(Composites):
     """
 
     __slots__ = ("_array", "element", "ids", "shape", "vocab")
-    shape: Shape  # type: ignore[assignment]
-    element: Element | None  # type: ignore[assignment]
+    shape: Shape
+    element: Element | None
+    _array: Array | None
     ids: Array | None
     vocab: int
 
@@ -43,7 +44,7 @@ class Tensor(Composites):
             return payload if element is None else payload.expect(element)
         _refuse_recorded(payload)
         array = as_array(payload)
-        element = element or element_of(array)
+        element = element or element_of(payload, array)
         taken = rounded(array, element)
         return cls.of(np.array(taken, order="C") if np.may_share_memory(taken, array) else taken, element)
 
@@ -63,7 +64,7 @@ class Tensor(Composites):
 
         Raises `ElementError` for a writable array or one that would need a conversion.
         """
-        element = element_of(array)
+        element = element_of(array, array)
         if array.dtype != element.dtype:
             raise ElementError(f"frozen: wants an array of {element}, got {array.dtype}; Tensor(array) converts")
         if array.flags.writeable:
@@ -127,9 +128,10 @@ class Tensor(Composites):
 
     def dense(self, element: Element) -> Array:
         """The numbers as an array nobody may write to; a selection as its one-hot in `element`."""
-        if self._array is None:
-            return reference.one_hot(element, self.ids, self.vocab)
-        return self._array
+        if self._array is not None:
+            return self._array
+        assert self.ids is not None
+        return reference.one_hot(element, self.ids, self.vocab)
 
     def expect(self, element: Element) -> Tensor:
         """This tensor where it is of `element` (a selection is of any); else `ElementError`."""
@@ -204,7 +206,7 @@ class Tensor(Composites):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.ids is not None:
             return _selected, (self.ids, self.vocab)
-        return Tensor.of, (np.ascontiguousarray(self._array).reshape(self.shape), self.element)
+        return Tensor.of, (np.ascontiguousarray(self.numpy()).reshape(self.shape), self.element)
 
     def __repr__(self) -> str:
         if self.ids is not None:

@@ -1,0 +1,10 @@
+"""Running a spec: entries, plans, the interpreter, and what survives from run to run."""
+
+from topos.engine.entry import BoundEntry, Entry
+from topos.engine.numerics import Numerics
+from topos.engine.plan import Plan
+from topos.engine.report import Finding, Report
+from topos.engine.run import Gradients, Run
+from topos.engine.state import State
+
+__all__ = ["BoundEntry", "Entry", "Finding", "Gradients", "Numerics", "Plan", "Report", "Run", "State"]

@@ -1,0 +1,184 @@
+"""What to read from a run: the declaration that licenses everything a plan leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from topos.engine.feeds import read_feeds, source_payloads, symbol_of
+from topos.engine.interpreter import execute, owned, steps_of
+from topos.engine.liveness import schedule
+from topos.engine.numerics import Numerics
+from topos.engine.plan import Plan
+from topos.engine.report import Watch
+from topos.engine.run import Run
+from topos.engine.state import State
+from topos.errors import KinshipError, RecordedError, ShapeError
+from topos.graph import Adjoints, Network, Parameters, Symbol
+from topos.graph.spec import Spec
+from topos.op import Input, Parameter
+
+
+class Entry:
+    """A detached, frozen declaration over one family: bound late by `network.compile(entry)`.
+
+    `roots` and then `observe` are the results, in order; `carry` maps a parameter or an input to the value that
+    replaces it after a run; `backward` retains every value; `numerics` is the posture; `diagnose` watches values.
+    """
+
+    __slots__ = ("backward", "carry", "diagnose", "numerics", "observe", "roots")
+    roots: tuple[Symbol, ...]
+    observe: tuple[Symbol, ...]
+    carry: Mapping[Symbol, Symbol]
+    backward: bool
+    numerics: Numerics
+    diagnose: bool
+
+    def __init__(
+        self,
+        roots: Iterable[Symbol] | Symbol,
+        observe: Iterable[Symbol] | Symbol = (),
+        carry: Mapping[Symbol, Symbol] | None = None,
+        backward: bool = False,
+        numerics: Numerics = Numerics.FAST,
+        diagnose: bool = False,
+    ) -> None:
+        facts = (_listed(roots), _listed(observe), dict(carry or {}), backward, numerics, diagnose)
+        if not isinstance(numerics, Numerics):
+            raise RecordedError(f"entry: numerics is Numerics.EXACT or Numerics.FAST, got {numerics!r}")
+        for name, fact in zip(("roots", "observe", "carry", "backward", "numerics", "diagnose"), facts, strict=True):
+            object.__setattr__(self, name, fact)
+
+    def replaced(self, **facts: Any) -> Entry:
+        """The same declaration with some facts replaced."""
+        return Entry(**{name: facts.get(name, getattr(self, name)) for name in (*_FACTS,)})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("Entry is frozen")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entry) and all(getattr(self, name) == getattr(other, name) for name in _FACTS)
+
+    def __hash__(self) -> int:
+        return hash((self.roots, self.observe, tuple(self.carry.items()), self.backward, self.numerics, self.diagnose))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Entry, tuple(getattr(self, name) for name in _FACTS)
+
+    def __repr__(self) -> str:
+        return f"Entry({', '.join(f'{name}={getattr(self, name)}' for name in _FACTS)})"
+
+
+_FACTS = ("roots", "observe", "carry", "backward", "numerics", "diagnose")
+
+
+class BoundEntry:
+    """An entry over its network; each method answers another one. `interpret` is the oracle, `lower` the plan."""
+
+    __slots__ = ("_length", "_spec", "entry")
+
+    def __init__(self, spec: Spec, length: int, entry: Entry) -> None:
+        self._spec = spec
+        self._length = length
+        self.entry = entry
+
+    @classmethod
+    def of(cls, network: Network, roots: Any) -> BoundEntry:
+        """The entry with those roots and nothing else declared."""
+        if isinstance(roots, Adjoints):
+            roots = roots.roots()
+        return cls.bind(network, Entry(roots))
+
+    @classmethod
+    def bind(cls, network: Network, entry: Entry) -> BoundEntry:
+        """A detached entry over a network that covers all its symbols."""
+        if not isinstance(entry, Entry):
+            raise KinshipError(f"compile: wants an Entry, got {type(entry).__name__}")
+        bound = cls(network.spec, len(network), entry)
+        bound._check()
+        return bound
+
+    def observe(self, symbols: Iterable[Symbol] | Symbol) -> BoundEntry:
+        """Also reads these nodes, after the roots."""
+        return self._with(observe=(*self.entry.observe, *_listed(symbols)))
+
+    def numerics(self, numerics: Numerics) -> BoundEntry:
+        """Under this posture."""
+        return self._with(numerics=numerics)
+
+    def backward(self) -> BoundEntry:
+        """Retains every value, so that a run answers `backward` and `field`."""
+        return self._with(backward=True)
+
+    def diagnose(self) -> BoundEntry:
+        """Watches every value, so that `run.report()` names the first bad one."""
+        return self._with(diagnose=True)
+
+    def carry(self, replacements: Mapping[Any, Symbol]) -> BoundEntry:
+        """Also declares `{source: next}`: the value that replaces a parameter or an input after a run."""
+        spec = self._spec
+        named = {
+            Symbol(spec.family, symbol_of(spec, source, "carry", self._length)): following
+            for source, following in replacements.items()
+        }
+        return self._with(carry={**self.entry.carry, **named})
+
+    def interpret(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Run:
+        """Evaluates what the entry reads, node by node: the oracle. A State is left as it is."""
+        spec, entry = self._spec, self.entry
+        rows = schedule(spec.rows, [symbol.index for symbol in self._targets()])
+        fed = read_feeds(spec, self._length, feeds, steps=None, copy=entry.backward)
+        sources = [index for index in rows if not spec.rows[index].operands]
+        values = source_payloads(spec, sources, parameters, fed.fixed)
+        watch = Watch(spec) if entry.diagnose else None
+        execute(steps_of(spec, rows, {}), values, watch)
+        readable = frozenset(symbol.index for symbol in (*entry.roots, *entry.observe))
+        values.update({index: owned(values[index], fed.borrowed) for index in readable})
+        kept = values if entry.backward else {index: values[index] for index in readable}
+        return Run(spec, self._length, kept, readable, entry.backward, watch)
+
+    def lower(self) -> Plan:
+        """The plan: schedule, keep-set and liveness, derived from the declaration alone."""
+        return Plan(self._spec, self._length, self.entry)
+
+    def _targets(self) -> list[Symbol]:
+        return [*self.entry.roots, *self.entry.observe, *self.entry.carry.values()]
+
+    def _with(self, **facts: Any) -> BoundEntry:
+        bound = BoundEntry(self._spec, self._length, self.entry.replaced(**facts))
+        bound._check()
+        return bound
+
+    def _check(self) -> None:
+        spec = self._spec
+        for symbol in self._targets():
+            spec.index_of(symbol, "entry", self._length)
+        for source, following in self.entry.carry.items():
+            index = spec.index_of(source, "carry", self._length)
+            row, after = spec.rows[index], spec.rows[following.index]
+            if type(row.opcode) not in (Parameter, Input) or index in spec.ids:
+                raise ShapeError(f"carry: {spec.label(index)} is neither a parameter nor a dense input")
+            if after.shape != row.shape or after.element is not row.element:
+                facts = spec.facts(("source", "next"), [index, following.index])
+                raise ShapeError(
+                    f"carry: a replacement has its source's shape and element, got {after.shape} {after.element} "
+                    f"for {row.shape} {row.element}"
+                ).placed(facts)
+
+    def __repr__(self) -> str:
+        return f"BoundEntry({self.entry!r})"
+
+
+def _listed(symbols: Any) -> tuple[Symbol, ...]:
+    listed = (symbols,) if isinstance(symbols, Symbol) else tuple(symbols) if _iterable(symbols) else (symbols,)
+    for symbol in listed:
+        if not isinstance(symbol, Symbol):
+            hint = "; take value.symbol() before sealing" if hasattr(symbol, "symbol") else ""
+            raise KinshipError(f"entry: wants symbols, got {type(symbol).__name__}{hint}")
+    return tuple(dict.fromkeys(listed))
+
+
+def _iterable(symbols: Any) -> bool:
+    return isinstance(symbols, list | tuple | set | frozenset | dict) or (
+        hasattr(symbols, "__iter__") and not hasattr(symbols, "symbol")
+    )

@@ -1,0 +1,175 @@
+"""Payloads for the sources of a run: the caller's table and feeds, all validated before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from topos.engine.state import State
+from topos.errors import ElementError, FeedError, KinshipError, ShapeError
+from topos.graph import Parameters
+from topos.graph.spec import Ids, Spec
+from topos.op import Input, Parameter
+from topos.shape import Shape
+from topos.tensor import Tensor
+from topos.tensor.payload import as_array, rounded
+from topos.tensor.selection import checked_ids
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Feeds:
+    """The feeds of one call by row: one payload for every step, or one per step along a leading axis.
+
+    `borrowed` are the caller's arrays that were taken without a copy: they are read only during the call.
+    """
+
+    def __init__(self) -> None:
+        self.fixed: dict[int, Tensor] = {}
+        self.stacked: dict[int, list[Tensor]] = {}
+        self.borrowed: list[Array] = []
+
+    def at(self, step: int) -> dict[int, Tensor]:
+        """The payloads of one step."""
+        return {**self.fixed, **{index: tensors[step] for index, tensors in self.stacked.items()}}
+
+
+def input_index(spec: Spec, key: Any, length: int) -> int:
+    """The row of an input named by symbol or name. Raises `FeedError` for anything else."""
+    if isinstance(key, str):
+        index = spec.by_name.get(key, length)
+        if index >= length:
+            known = ", ".join(repr(spec.names[i]) for i in sorted(spec.names) if type(spec.rows[i].opcode) is Input)
+            raise FeedError(f"feed: no node is named {key!r}; named inputs are: {known or 'none'}")
+    else:
+        try:
+            index = spec.index_of(key, "feed", length)
+        except KinshipError as error:
+            raise FeedError(str(error)) from None
+    if type(spec.rows[index].opcode) is not Input:
+        raise FeedError(f"feed: {spec.label(index)} is not an input")
+    return index
+
+
+def read_feeds(spec: Spec, length: int, feeds: Mapping[Any, Any] | None, steps: int | None, copy: bool) -> Feeds:
+    """Every feed as tensors. `steps` is the number of steps where a leading axis may give one payload per step.
+
+    Raises `FeedError` that names the input, its recording line and both shapes.
+    """
+    result = Feeds()
+    if feeds is not None and not isinstance(feeds, Mapping):
+        raise FeedError(f"feed: wants a mapping from symbols or names to payloads, got {type(feeds).__name__}")
+    for key, payload in (feeds or {}).items():
+        index = input_index(spec, key, length)
+        if index in result.fixed or index in result.stacked:
+            raise FeedError(f"feed: {spec.label(index)} is fed twice")
+        try:
+            ids = spec.ids.get(index)
+            if ids is None:
+                _read_dense(spec, index, payload, steps, copy, result)
+            else:
+                _read_ids(spec, index, ids, payload, steps, result)
+        except (ElementError, ShapeError, FeedError) as error:
+            raise FeedError(f"feed: {spec.label(index)}: {error}") from None
+    return result
+
+
+def _read_dense(spec: Spec, index: int, payload: Any, steps: int | None, copy: bool, result: Feeds) -> None:
+    row = spec.rows[index]
+    assert row.element is not None
+    if isinstance(payload, Tensor):
+        if payload.ids is not None:
+            raise FeedError("wants a dense payload, got a selection")
+        array = payload.expect(row.element).dense(row.element)
+    else:
+        given = as_array(payload)
+        array = rounded(given, row.element)
+        if np.may_share_memory(array, given):
+            if copy:
+                array = array.copy()
+            else:
+                result.borrowed.append(array)
+    if array.shape == row.shape:
+        result.fixed[index] = Tensor.of(array, row.element, row.shape)
+    elif steps is not None and array.shape == (steps, *row.shape):
+        result.stacked[index] = [Tensor.of(part, row.element, row.shape) for part in _parts(array)]
+    else:
+        raise FeedError(f"wants shape {row.shape}{_or_steps(steps, row.shape)}, got {Shape(array.shape)}")
+
+
+def _read_ids(spec: Spec, index: int, ids: Ids, payload: Any, steps: int | None, result: Feeds) -> None:
+    if isinstance(payload, Tensor):
+        if payload.ids is None:
+            raise FeedError("wants ids or a selection, got a dense tensor")
+        if payload.shape != spec.rows[index].shape:
+            raise FeedError(f"wants shape {spec.rows[index].shape}, got {payload.shape}")
+        if ids.absent is None and (payload.ids < 0).any():
+            raise FeedError("the selection selects nothing in some row, but this input declares no absent id")
+        result.fixed[index] = payload
+        return
+    given = as_array(payload)
+    if given.shape != ids.shape and (steps is None or given.shape != (steps, *ids.shape)):
+        raise FeedError(f"wants ids of shape {ids.shape}{_or_steps(steps, ids.shape)}, got {Shape(given.shape)}")
+    checked = checked_ids(given, ids.vocab, ids.absent, "ids")
+    if given.shape == ids.shape:
+        result.fixed[index] = Tensor.selection(checked, ids.vocab, absent=-1)
+    else:
+        result.stacked[index] = [Tensor.selection(part, ids.vocab, absent=-1) for part in _parts(checked)]
+
+
+def _parts(array: Array) -> list[Array]:
+    return [array[step, ...] for step in range(array.shape[0])]
+
+
+def _or_steps(steps: int | None, shape: Shape) -> str:
+    return "" if steps is None else f" (or {Shape((steps, *shape))}, one per step)"
+
+
+def source_payloads(
+    spec: Spec, sources: Iterable[int], table: Parameters | State, fed: Mapping[int, Tensor]
+) -> dict[int, Tensor]:
+    """A tensor for each source: a leaf's constant, a parameter's slot, an input's feed, state or default.
+
+    Raises `FeedError` for a source that nothing provides, `KinshipError` for a table of another spec.
+    """
+    if not isinstance(table, Parameters | State):
+        raise FeedError(f"run: wants Parameters or a State, got {type(table).__name__}")
+    if table._family is not spec.family:
+        raise KinshipError("run: the table of parameters belongs to another spec")
+    return {index: _source(spec, index, table, fed) for index in sources}
+
+
+def _source(spec: Spec, index: int, table: Parameters | State, fed: Mapping[int, Tensor]) -> Tensor:
+    kind = type(spec.rows[index].opcode)
+    if kind is Parameter:
+        return _held(spec, index, table)
+    if kind is Input:
+        if index in fed:
+            return fed[index]
+        if index in spec.ids:
+            raise FeedError(f"feed: {spec.label(index)} is a selection and must be fed")
+        if isinstance(table, State):
+            return _held(spec, index, table)
+    return spec.payloads[index]
+
+
+def _held(spec: Spec, index: int, table: Parameters | State) -> Tensor:
+    tensor, row = table.get(index), spec.rows[index]
+    if tensor is None:
+        raise FeedError(f"run: the table has no payload for {spec.label(index)}")
+    if tensor.shape != row.shape or tensor.element is not row.element:
+        raise FeedError(
+            f"run: {spec.label(index)} wants {row.shape} {row.element}, the table holds {tensor.shape} {tensor.element}"
+        )
+    return tensor
+
+
+def symbol_of(spec: Spec, key: Any, rule: str, length: int) -> int:
+    """The row that a symbol or a name means."""
+    if isinstance(key, str):
+        if spec.by_name.get(key, length) >= length:
+            raise KinshipError(f"{rule}: no node is named {key!r}")
+        return spec.by_name[key]
+    return spec.index_of(key, rule, length)

@@ -1,0 +1,183 @@
+"""The derived schedule of an entry: which rows, in which order, kept or freed when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from topos.engine import liveness
+from topos.engine.feeds import Feeds, input_index, read_feeds, source_payloads
+from topos.engine.interpreter import execute, owned, steps_of
+from topos.engine.report import Watch
+from topos.engine.run import Run
+from topos.engine.state import State
+from topos.errors import FeedError, ShapeError, UnobservedError
+from topos.graph import Node, Parameters, Symbol
+from topos.graph.describe import node_lines
+from topos.graph.node import Nodes
+from topos.graph.spec import Spec
+from topos.tensor import Tensor
+
+if TYPE_CHECKING:
+    from topos.engine.entry import Entry
+
+
+class Plan:
+    """What an entry's declaration leaves to be done. Holds no state; usable from several threads at once."""
+
+    __slots__ = ("_freed_after", "_length", "_rows", "_spec", "_steps", "entry", "results")
+
+    def __init__(self, spec: Spec, length: int, entry: Entry) -> None:
+        self._spec = spec
+        self._length = length
+        self.entry = entry
+        self.results: list[Symbol] = list(dict.fromkeys([*entry.roots, *entry.observe]))
+        kept = self._kept()
+        self._rows = liveness.schedule(spec.rows, sorted(kept))
+        retained = liveness.read_by_rules(spec.rows, self._rows) if entry.backward else set()
+        last = liveness.last_uses(spec.rows, self._rows)
+        self._freed_after = {i: last[i] for i in self._rows if i not in kept and i not in retained}
+        self._steps = steps_of(spec, self._rows, {} if entry.backward else self._freed_after)
+
+    # running
+    def forward(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Run:
+        """Runs once over the caller's table; unfed inputs take a State's entry, or their recorded default.
+
+        A State is left as it is. Raises `FeedError` before anything runs.
+        """
+        if isinstance(parameters, State):
+            self._refuse_carried(feeds)
+        fed = read_feeds(self._spec, self._length, feeds, steps=None, copy=self.entry.backward)
+        return self._run(parameters, fed, 0)[0]
+
+    def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int = 1) -> Run:
+        """Runs and then replaces what the entry carries, all of a step at once; results show values from before.
+
+        With `steps=n` a feed of its node's shape serves every step, one of `[n] + shape` gives one per step, and each
+        result gains a leading axis n. An error before the first step leaves the state as it was, an interrupt after a
+        whole number of steps.
+        """
+        if not isinstance(state, State):
+            raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
+        if not isinstance(steps, int) or steps < 1:
+            raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
+        self._refuse_carried(feeds)
+        fed = read_feeds(self._spec, self._length, feeds, None if steps == 1 else steps, self.entry.backward)
+        if steps == 1:
+            run, following = self._run(state, fed, 0)
+            state.replace(following)
+            return run
+        return self._advance_many(state, fed, steps)
+
+    def function(self, inputs: Sequence[Symbol | str], outputs: Sequence[Symbol]) -> Callable[..., tuple[Tensor, ...]]:
+        """A positional callable `f(parameters, *arrays)`: one array per input, a tuple of one tensor per output."""
+        spec, length = self._spec, self._length
+        keys = [Symbol(spec.family, input_index(spec, key, length)) for key in inputs]
+        if len(set(keys)) != len(keys):
+            raise FeedError("function: an input is named twice")
+        for output in outputs:
+            if output not in self.results:
+                raise UnobservedError(f"function: {spec.label(spec.index_of(output, 'function', length))} is no result")
+
+        def call(parameters: Parameters | State, *arrays: Any) -> tuple[Tensor, ...]:
+            if len(arrays) != len(keys):
+                raise FeedError(f"function: wants {len(keys)} arrays after the parameters, got {len(arrays)}")
+            run = self.forward(parameters, dict(zip(keys, arrays, strict=True)))
+            return tuple(run.of(output) for output in outputs)
+
+        return call
+
+    # reading
+    def nodes(self) -> list[Node]:
+        """The scheduled nodes, in order."""
+        nodes = Nodes(self._spec, self._length)
+        return [nodes[index] for index in self._rows]
+
+    @property
+    def can_backward(self) -> bool:
+        """Whether its runs retain what a backward sweep reads."""
+        return self.entry.backward
+
+    def live_series(self) -> list[tuple[Symbol, int]]:
+        """Each scheduled node and the elements alive when it has just been evaluated, under release."""
+        volumes = liveness.live_volumes(self._spec, self._rows, self._freed_after)
+        return [(Symbol(self._spec.family, index), v) for index, v in zip(self._rows, volumes, strict=True)]
+
+    def describe(self, *, names: bool = False, lines: bool = False) -> str:
+        """One line per scheduled node with its fate, then what is evaluated and how much lives at once."""
+        text = node_lines(self._spec, self._rows, names=names, lines=lines, status=self._status)
+        posture = "retain" if self.entry.backward else "forward"
+        evaluated = f"{len(self._rows)} of {self._length} nodes evaluated"
+        return "\n".join([*text, f"plan: {posture}; {evaluated}, {len(self.results)} readable", self._volumes()])
+
+    def _status(self, index: int) -> str:
+        sources = [s.index for s, following in self.entry.carry.items() if following.index == index]
+        if sources:
+            return f"carries {', '.join(map(str, sorted(sources)))}"
+        if index in self._freed_after:
+            return f"{'releasable' if self.entry.backward else 'freed'} after {self._freed_after[index]}"
+        return "kept" if index in self._kept() else "retained"
+
+    def _volumes(self) -> str:
+        retained = sum(liveness.volume(self._spec, index) for index in self._rows)
+        series = self.live_series()
+        if not series:
+            return "live volume: 0 elements"
+        peak = max(volume for _, volume in series)
+        at = next(symbol.index for symbol, volume in series if volume == peak)
+        if self.entry.backward:
+            return f"live volume: retain-all {retained}, release floor {peak} at node {at}"
+        return f"live volume: peak {peak} elements at node {at}, retain-all {retained}"
+
+    # inner
+    def _kept(self) -> set[int]:
+        return {symbol.index for symbol in (*self.results, *self.entry.carry.values())}
+
+    def _refuse_carried(self, feeds: Mapping[Any, Any] | None) -> None:
+        for key in feeds or ():
+            symbol = Symbol(self._spec.family, input_index(self._spec, key, self._length))
+            if symbol in self.entry.carry:
+                raise FeedError(
+                    f"feed: {self._spec.label(symbol.index)} is carried by this entry; the State holds its value"
+                )
+
+    def _run(self, table: Parameters | State, fed: Feeds, step: int) -> tuple[Run, dict[int, Tensor]]:
+        """One evaluation, and the replacement of each carried row."""
+        spec, entry = self._spec, self.entry
+        sources = [index for index in self._rows if not spec.rows[index].operands]
+        values = source_payloads(spec, sources, table, fed.at(step))
+        watch = Watch(spec) if entry.diagnose else None
+        execute(self._steps, values, watch)
+        for index in self._kept():
+            values[index] = owned(values[index], fed.borrowed)
+        following = {source.index: values[after.index] for source, after in entry.carry.items()}
+        readable = frozenset(symbol.index for symbol in self.results)
+        kept = values if entry.backward else {index: values[index] for index in readable}
+        return Run(spec, self._length, kept, readable, entry.backward, watch), following
+
+    def _advance_many(self, state: State, fed: Feeds, steps: int) -> Run:
+        if self.entry.backward:
+            raise ShapeError("advance: a run of several steps retains no values; lower without backward()")
+        runs = []
+        for step in range(steps):
+            run, following = self._run(state, fed, step)
+            state.replace(following)
+            runs.append(run)
+        stacked = {symbol.index: _stacked([run.of(symbol) for run in runs]) for symbol in self.results}
+        watched = next((run for run in runs if run.found()), runs[-1])
+        return watched.with_values(stacked)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Plan is derived from its spec and is neither copied nor pickled; topos.save keeps the spec")
+
+    def __repr__(self) -> str:
+        return f"Plan({len(self._rows)} of {self._length} nodes, {len(self.results)} readable)"
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    element = tensors[0].element
+    if element is None:
+        raise ShapeError("advance: a selection is no result of several steps")
+    return Tensor.of(np.stack([tensor.dense(element) for tensor in tensors]), element)

@@ -1,0 +1,104 @@
+"""Finding the first bad value of a run: what it is, where it stands, and who wrote it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from topos.graph import Symbol
+from topos.graph.place import described
+from topos.graph.spec import Spec
+from topos.op import Opcode
+from topos.shape import Shape
+from topos.tensor import Tensor
+
+
+class Finding(NamedTuple):
+    """A bad value: its node, where (`at`) its first bad entry stands, and that entry. `str` tells it to a person.
+
+    `place` is the user's file and line; `rule_of` the node whose derivative rule recorded this one, if any.
+    """
+
+    symbol: Symbol
+    opcode: Opcode
+    shape: Shape
+    operands: tuple[tuple[Symbol, Shape], ...]
+    at: tuple[int, ...]
+    value: float
+    place: str
+    rule_of: Symbol | None
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+class Report(NamedTuple):
+    """The first value that is not finite and, where it is another node, the first that is NaN."""
+
+    first: Finding
+    first_nan: Finding | None
+
+    def __str__(self) -> str:
+        parts = [f"first non-finite: {self.first}"]
+        if self.first_nan is not None:
+            parts.append(f"first NaN: {self.first_nan}")
+        return "\n".join(parts)
+
+
+class Watch:
+    """Looks at each value as it is computed and keeps the first bad ones."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._first: Finding | None = None
+        self._first_nan: Finding | None = None
+
+    def see(self, row: int, tensor: Tensor) -> None:
+        """One row's value, in evaluation order."""
+        if self._first_nan is not None or tensor.element is None:
+            return
+        with np.errstate(all="ignore"):
+            numbers = _numbers(tensor)
+            if numbers is None:
+                return
+            finite = np.isfinite(numbers)
+            if not finite.all():
+                bad = np.isnan(numbers)
+                if self._first is None:
+                    self._first = _finding(self._spec, row, numbers, ~finite)
+                if bad.any():
+                    self._first_nan = _finding(self._spec, row, numbers, bad)
+
+    def report(self) -> Report | None:
+        """What was found; `None` when everything is finite."""
+        if self._first is None:
+            return None
+        same = self._first_nan is not None and self._first_nan.symbol == self._first.symbol
+        return Report(self._first, None if same else self._first_nan)
+
+
+def _numbers(tensor: Tensor) -> np.ndarray | None:
+    array = tensor.numpy()
+    if array.dtype.kind == "f":
+        return array
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else None
+
+
+def _finding(spec: Spec, row: int, numbers: np.ndarray, bad: np.ndarray) -> Finding:
+    recorded = spec.rows[row]
+    at = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
+    operands = tuple((Symbol(spec.family, i), spec.rows[i].shape) for i in recorded.operands)
+    value = float(numbers[at])
+    lines = [f"{value} at {list(at)} of {spec.label(row)}"]
+    if recorded.operands:
+        lines += [f"  {fact}" for fact in spec.facts(recorded.opcode.roles, list(recorded.operands))]
+    rule_of = None
+    if recorded.origin is not None:
+        rule_of = Symbol(spec.family, recorded.origin)
+        lines.append(f"  written by the derivative rule of {spec.label(recorded.origin)}")
+    place = described(recorded.place, recorded.opcode.rule)
+    return Finding(
+        Symbol(spec.family, row), recorded.opcode, recorded.shape, operands, at, value, place, rule_of, tuple(lines)
+    )

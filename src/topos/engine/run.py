@@ -1,0 +1,151 @@
+"""What a run answers: the declared values, and the gradients of a retaining one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from topos.engine.report import Report, Watch
+from topos.errors import KinshipError, PostureError, ShapeError, UnobservedError
+from topos.graph import Adjoints, Field, Parameters, Symbol, Table, Value
+from topos.graph.nesting import mapped
+from topos.graph.reverse import sweep
+from topos.graph.spec import Spec
+from topos.op import Parameter
+from topos.tensor import Tensor
+from topos.tensor.tensor import constant
+
+
+class Gradients(Field):
+    """The cotangent of every node of one target's run; what the target does not depend on has a zero."""
+
+    __slots__ = ("_evaluated", "_spec", "target")
+
+    def __init__(self, spec: Spec, target: int, entries: Mapping[int, Tensor], evaluated: frozenset[int]) -> None:
+        super().__init__(spec.family, entries)
+        self._spec = spec
+        self._evaluated = evaluated
+        self.target = Symbol(spec.family, target)
+
+    def get(self, index: int) -> Tensor | None:
+        """The gradient at a row: a zero where the target does not depend on it, `None` where it was not evaluated."""
+        if index not in self._evaluated:
+            return None
+        held = self._entries.get(index)
+        if held is None:
+            row = self._spec.rows[index]
+            held = self._entries[index] = constant(row.shape, row.element or self._spec.element, 0)
+        return held
+
+    def of(self, symbol: Symbol) -> Tensor:
+        """The gradient with respect to a node. Raises `KinshipError` for one that this run did not evaluate."""
+        tensor = self.get(self._spec.index_of(symbol, "gradients"))
+        if tensor is None:
+            raise KinshipError(f"gradients: {symbol} was not evaluated by this run")
+        return tensor
+
+    def parameters(self, parameters: Parameters) -> Parameters:
+        """The gradients of the table's slots; a slot that this run did not evaluate is absent."""
+        self._expect_kin(parameters)
+        return Parameters(self._family, {index: self.get(index) for index in parameters.rows()})
+
+    def _with(self, entries: Mapping[int, Tensor | None]) -> Any:
+        return Field(self._family, entries)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Field, (self._family, self._entries)
+
+
+class Run:
+    """The values of one evaluation. Results own their buffers and outlive later calls."""
+
+    __slots__ = ("_length", "_readable", "_retains", "_spec", "_values", "_watch")
+
+    def __init__(
+        self,
+        spec: Spec,
+        length: int,
+        values: Mapping[int, Tensor],
+        readable: frozenset[int] | None,
+        retains: bool,
+        watch: Watch | None,
+    ) -> None:
+        self._spec = spec
+        self._length = length
+        self._values = values
+        self._readable = readable
+        self._retains = retains
+        self._watch = watch
+
+    def of(self, symbols: Any) -> Any:
+        """The value of a symbol, or the same nesting of tensors for a nesting of symbols.
+
+        Raises `UnobservedError` for a node that the entry does not declare.
+        """
+        if type(symbols) is Symbol:
+            return self._value(symbols)
+        return mapped(symbols, self._leaf)
+
+    def backward(self, symbol: Symbol) -> Gradients:
+        """The gradients of a rank-0 node with respect to every node, by the rules over tensors.
+
+        Raises `PostureError` for a forward-only run, `ShapeError` for a target that is not of rank 0.
+        """
+        self._expect_retaining("backward")
+        target = self._spec.index_of(symbol, "backward", self._length)
+        if target not in self._values:
+            raise UnobservedError(f"backward: {self._spec.label(target)} was not evaluated by this run")
+        if self._spec.rows[target].shape:
+            raise ShapeError(f"backward: the target must have rank 0, got {self._spec.label(target)}")
+        row = self._spec.rows[target]
+        seed = constant(row.shape, row.element or self._spec.element, 1)
+        with np.errstate(all="ignore"):
+            cotangents = sweep(self._spec.rows, target, seed, self._values.__getitem__)
+        return Gradients(self._spec, target, cotangents, frozenset(self._values))
+
+    def recorded_gradients(self, adjoints: Adjoints) -> Parameters:
+        """Recorded gradients as a table over this run's parameters; a slot that was not asked for is absent."""
+        pairs = adjoints.detach() if any(isinstance(wrt, Value) for wrt, _ in adjoints) else adjoints
+        rows = self._spec.rows[: self._length]
+        entries: dict[int, Tensor | None] = {i: None for i, row in enumerate(rows) if type(row.opcode) is Parameter}
+        for wrt, gradient in pairs:
+            if wrt.index in entries:
+                entries[wrt.index] = self._value(gradient)
+        return Parameters(self._spec.family, entries)
+
+    def field(self) -> Table:
+        """Every evaluated value. Raises `PostureError` for a run that did not retain them."""
+        self._expect_retaining("field")
+        return Field(self._spec.family, self._values)
+
+    def report(self) -> Report | None:
+        """The first value that is not finite and the first NaN, or `None`; of an entry with `diagnose()`."""
+        if self._watch is None:
+            raise PostureError("report: this run was not watched; declare it with entry.diagnose()")
+        return self._watch.report()
+
+    def found(self) -> bool:
+        """Whether a watched run met a bad value."""
+        return self._watch is not None and self._watch.report() is not None
+
+    def with_values(self, values: Mapping[int, Tensor]) -> Run:
+        """The same declaration over other values."""
+        return Run(self._spec, self._length, values, self._readable, self._retains, self._watch)
+
+    def _leaf(self, part: Any) -> Any:
+        return part if isinstance(part, str | int) else self._value(part)
+
+    def _value(self, symbol: Any) -> Tensor:
+        index = self._spec.index_of(symbol, "run", self._length)
+        readable = index in self._values if self._readable is None else index in self._readable
+        if not readable:
+            raise UnobservedError(
+                f"run: {self._spec.label(index)} was not declared; observe it: entry.observe([symbol])"
+            )
+        return self._values[index]
+
+    def _expect_retaining(self, what: str) -> None:
+        if not self._retains:
+            raise PostureError(f"{what}: this run did not retain its values; declare it with entry.backward()")
