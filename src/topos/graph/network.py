@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -69,6 +68,8 @@ class Network:
     @property
     def fingerprint(self) -> str:
         """A digest of the structure, the shapes and every recorded payload; not of names and places."""
+        import hashlib  # 7 ms that only a fingerprint needs
+
         spec = self.spec
         digest = hashlib.sha256()
         for index, row in enumerate(spec.rows[: self._length]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
@@ -15,7 +15,7 @@ class Family:
     _known: WeakValueDictionary[str, Family] = WeakValueDictionary()
 
     def __new__(cls, identity: str | None = None) -> Family:
-        identity = identity or uuid.uuid4().hex
+        identity = identity or os.urandom(16).hex()
         family = cls._known.get(identity)
         if family is None:
             family = cls._known[identity] = object.__new__(cls)
