@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from topos.engine.machine import check_subnormals
 from topos.engine.report import Report, Watch
 from topos.errors import KinshipError, PostureError, ShapeError, UnobservedError
 from topos.graph import Adjoints, Field, Parameters, Symbol, Table, Value
@@ -101,6 +102,7 @@ class Run:
             raise ShapeError(f"backward: the target must have rank 0, got {self._spec.label(target)}")
         row = self._spec.rows[target]
         seed = constant(row.shape, row.element or self._spec.element, 1)
+        check_subnormals()
         with np.errstate(all="ignore"):
             cotangents = sweep(self._spec.rows, target, seed, self._values.__getitem__)
         return Gradients(self._spec, target, cotangents, frozenset(self._values))
