@@ -236,7 +236,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def numbers(element: Element, rng: np.random.Generator) -> Callable[..., Array]:
-    """`numbers(shape, special=share)`: numbers of the element, a share of them zeros, infinities, NaN and subnormals."""
+    """`numbers(shape, special=share)`: numbers of the element, a share of them of the special kinds."""
 
     def draw(shape: Sequence[int], special: float = 0.0) -> Array:
         values = rng.standard_normal(tuple(shape)) * 2.0 ** rng.integers(-6, 7, tuple(shape))

@@ -78,7 +78,9 @@ def few_bits(rng: np.random.Generator, shape: tuple[int, ...], bits: int) -> Arr
     return np.ldexp(significand, rng.integers(-40, -20, shape))
 
 
-@pytest.mark.parametrize(("left_bits", "right_bits"), [(8, 8), (12, 12), (13, 12), (24, 1), (24, 3), (20, 16), (24, 24)])
+@pytest.mark.parametrize(
+    ("left_bits", "right_bits"), [(8, 8), (12, 12), (13, 12), (24, 1), (24, 3), (20, 16), (24, 24)]
+)
 def test_f32_products_of_few_bits(
     single: Element, rng: np.random.Generator, assert_same: Check, left_bits: int, right_bits: int
 ) -> None:
@@ -88,7 +90,9 @@ def test_f32_products_of_few_bits(
     assert_same(matmul(single, left, right), chained(left, right))
 
 
-@pytest.mark.parametrize(("left_bits", "right_bits"), [(24, 24), (27, 26), (27, 27), (53, 1), (53, 3), (40, 40), (53, 53)])
+@pytest.mark.parametrize(
+    ("left_bits", "right_bits"), [(24, 24), (27, 26), (27, 27), (53, 1), (53, 3), (40, 40), (53, 53)]
+)
 def test_f64_products_of_few_bits(
     double: Element, rng: np.random.Generator, assert_same: Check, left_bits: int, right_bits: int
 ) -> None:
@@ -98,9 +102,10 @@ def test_f64_products_of_few_bits(
 
 def ties(dtype: Any) -> tuple[Array, Array]:
     """One column of left factors and rows of right factors whose chains meet ties that a speck decides, both ways."""
-    half = 12 if dtype == np.float32 else 26
-    one, speck = 1 + 2.0**-half, 2.0 ** (-70 if dtype == np.float32 else -160)
-    factors = np.array([one, -one, 1.0, 2.0**-half, speck, -speck, one * 2, one / 2], dtype)
+    one, other, speck = 1 + 2.0**-12, 1 + 2.0**-12, 2.0**-70
+    if dtype == np.float64:
+        one, other, speck = 1 + 2.0**-26, 1 + 2.0**-27, 2.0**-160  # one * other = 1 + 2^-26 + 2^-27 + 2^-53
+    factors = np.array([one, -one, other, 1.0, speck, -speck, one * 2, other / 2], dtype)
     left = np.array(list(itertools.product(factors, repeat=3)), dtype)
     return left, np.concatenate([left.T, -left.T[::-1]], axis=1)
 
@@ -126,6 +131,14 @@ def test_extreme_exponents(
     left, right = spread((12, 40)), spread((40, 17))
     for other in (right, np.sign(right), np.ldexp(right, -low).astype(dtype)):
         assert_same(matmul(element, left, other), chained(left, other))
+
+
+def test_a_subnormal_midpoint_decided_by_a_speck(single: Element) -> None:
+    """2^-127 + 2^-149, odd, plus a product just below 2^-150: rounded twice, the sum would go up."""
+    left = np.array([[1 + 2.0**-22, 1 + 2.0**-20]]) * np.array([2.0**-63, 2.0**-75])
+    right = np.array([[1.0], [1 - 2.0**-20]]) * np.array([[2.0**-64], [2.0**-75]])
+    assert matmul(single, left.astype(np.float32), right.astype(np.float32)) == 2.0**-127 + 2.0**-149
+    assert matmul(single, -left.astype(np.float32), right.astype(np.float32)) == -(2.0**-127) - 2.0**-149
 
 
 def test_f32_subnormal_midpoints(single: Element, rng: np.random.Generator, assert_same: Check) -> None:
@@ -182,9 +195,7 @@ def test_nothing_is_contracted_but_the_chain(single: Element) -> None:
     assert pair == 1
 
 
-def test_never_negative_zero_and_zero_terms_change_nothing(
-    element: Element, numbers: Draw, assert_same: Check
-) -> None:
+def test_never_negative_zero_and_zero_terms_change_nothing(element: Element, numbers: Draw, assert_same: Check) -> None:
     zero, one = np.full((3, 4), -0.0, element.dtype), np.ones((4, 2), element.dtype)
     assert_same(matmul(element, zero, one), np.zeros((3, 2), element.dtype))
     assert_same(matmul(element, zero[:, :0], one[:0]), np.zeros((3, 2), element.dtype))
