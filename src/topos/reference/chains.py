@@ -143,7 +143,7 @@ def _tiled(
     """
     terms = left.shape[-1]
     extents = (left.shape[0], left.shape[1], right.shape[2])
-    order = tuple(int(axis) for axis in np.argsort(extents, kind="stable"))
+    order = sorted(range(3), key=extents.__getitem__)
     # [terms, lanes, rows, columns], the axis that an operand lacks of extent 1
     a = left.transpose(2, 0, 1)[:, :, :, None].transpose(0, *(1 + axis for axis in order))
     b = right.transpose(1, 0, 2)[:, :, None, :].transpose(0, *(1 + axis for axis in order))
@@ -153,15 +153,19 @@ def _tiled(
         step, suspects, total = begin(result[tile].shape)
         group = max(16, tile_size // max(a_tile[0].size, b_tile[0].size))
         for start in range(0, terms, group):
-            some_a = parts(a_tile[start : start + group].astype(np.float64, order="C"))
-            some_b = parts(b_tile[start : start + group].astype(np.float64, order="C"))
+            some_a, some_b = (parts(_dense64(x[start : start + group])) for x in (a_tile, b_tile))
             for operands in zip(zip(*some_a, strict=True), zip(*some_b, strict=True), strict=True):
                 step(*operands)
         result[tile] = total
         wrong = np.nonzero(suspects())
         if wrong[0].size:
             result[tile][wrong] = _again(a_tile, b_tile, wrong, fused)
-    return result.transpose(*(int(axis) for axis in np.argsort(order)))
+    return result.transpose([order.index(axis) for axis in range(3)])
+
+
+def _dense64(x: Array) -> Array:
+    """A dense f64 copy, made in memory order first: transposing a compact copy spares the cache."""
+    return np.ascontiguousarray(x.astype(np.float64, order="K"))
 
 
 def _whole(x: Array) -> _Parts:
@@ -207,7 +211,7 @@ def _significant_bits(x: Array, fraction_bits: int) -> int:
 
 
 def _least(x: Array) -> float:
-    """The smallest nonzero magnitude of an f32 array, as an f64; a NaN if there is none."""
+    """The smallest nonzero magnitude of an f32 array, as an f64; zero if there is none."""
     # Without the sign and less one, zero becomes the largest of all integers.
     bits = ((x.view(np.uint32) << np.uint32(1)) - np.uint32(1)).min()
     return float(((bits + np.uint32(1)) >> np.uint32(1)).view(np.float32))
