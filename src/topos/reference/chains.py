@@ -14,10 +14,12 @@ from topos.element.element import Array
 from topos.element.fma import fma32, fma64, split
 
 _Parts = tuple[Array, ...]
-_Step = Callable[[_Parts, _Parts], None]
+_Chain = tuple[Callable[[_Parts, _Parts], None], Callable[[], Array], Array]
 _Tile = tuple[slice, slice, slice]
 
 _ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+_LEAST = np.iinfo(np.int32).min
+_LIMIT = np.float64(2.0**-125).view(np.uint64) << np.uint64(1)
 _FRACTION = np.int64(0x000FFFFFFFFFFFFF)
 
 
@@ -37,36 +39,39 @@ def chain32(left: Array, right: Array) -> Array:
     innocent = (left_bits if right_bits == 1 else right_bits if left_bits == 1 else left_bits + right_bits) <= 24
     tiny = not innocent and _least(left) * _least(right) < 2.0 ** (46 - 177)
 
-    def begin(shape: tuple[int, ...]) -> tuple[_Step, Callable[[], Array], Array]:
+    def begin(depth: int, shape: tuple[int, ...]) -> _Chain:
         total = np.zeros(shape)
         narrow = np.zeros(shape, np.float32)
-        wide = np.empty(shape)
-        halves = wide.view(np.int32)
-        scratch, midpoint = np.empty_like(halves), np.zeros_like(halves)
-        magnitude, smallest = np.empty(shape, np.uint64), np.full(shape, _ALL_ONES)
+        sums = np.empty((depth, *shape))
+        scratch = np.empty((depth, *shape), np.uint64)
+        suspect = np.zeros(shape, np.bool_)
+        midpoint, smallest = np.zeros((*shape[:-1], 2 * shape[-1]), np.int32), np.full(shape, _ALL_ONES)
         eight, one = np.int32(8), np.uint64(1)
 
-        def step(a: _Parts, b: _Parts) -> None:
+        def run(a: _Parts, b: _Parts) -> None:
+            wide, bits = sums[: len(a[0])], scratch[: len(a[0])]
             np.multiply(a[0], b[0], out=wide)
-            np.add(wide, total, out=wide)
+            for step in wide:
+                np.add(step, total, out=step)
+                np.copyto(narrow, step, casting="same_kind")
+                np.copyto(total, narrow)
             if not innocent:
                 # An f64 stands on an f32 midpoint where its lower 32 bits, shifted left by 3, are the least int32. The
                 # upper halves take part because they lie between; at a few powers of two they raise a false alarm.
-                np.multiply(halves, eight, out=scratch)
-                np.minimum(midpoint, scratch, out=midpoint)
+                halves = bits.view(np.int32)
+                np.multiply(wide.view(np.int32), eight, out=halves)
+                _lower(midpoint, halves)
             if tiny:
                 # Magnitudes as integers, less one, so that zero is the largest.
-                np.left_shift(wide.view(np.uint64), one, out=magnitude)
-                np.subtract(magnitude, one, out=magnitude)
-                np.minimum(smallest, magnitude, out=smallest)
-            np.copyto(narrow, wide, casting="same_kind")
-            np.copyto(total, narrow)
+                np.left_shift(wide.view(np.uint64), one, out=bits)
+                np.subtract(bits, one, out=bits)
+                _lower(smallest, bits)
 
         def suspects() -> Array:
-            found = (midpoint == np.iinfo(np.int32).min).reshape(*shape, 2).any(-1)
-            return np.asarray(found | (smallest < np.float64(2.0**-125).view(np.uint64) << one))
+            np.logical_or.reduce((midpoint == _LEAST).reshape(*shape, 2), axis=-1, out=suspect)
+            return suspect | (smallest < _LIMIT) if tiny else suspect
 
-        return step, suspects, narrow
+        return run, suspects, narrow
 
     return _tiled(left, right, begin, fma32, tile_size=1 << 14, parts=_whole)
 
@@ -89,41 +94,44 @@ def chain64(left: Array, right: Array) -> Array:
         return total
     exact = _significant_bits(left, 52) + _significant_bits(right, 52) <= 53
 
-    def begin(shape: tuple[int, ...]) -> tuple[_Step, Callable[[], Array], Array]:
+    def begin(depth: int, shape: tuple[int, ...]) -> _Chain:
         total = np.zeros(shape)
-        p, e, s, v, w, t = (np.empty(shape) for _ in range(6))
-        bits = np.empty(shape, np.int64)
-        power, nonzero, suspect = (np.zeros(shape, np.bool_) for _ in range(3))
+        products, errors, sums, rests, totals, scratch = (np.empty((depth, *shape)) for _ in range(6))
+        shadow, low = np.empty(shape), np.empty(shape)
+        suspect = np.zeros(shape, np.bool_)
 
-        def exact_step(a: _Parts, b: _Parts) -> None:
-            np.multiply(a[0], b[0], out=p)
-            np.add(total, p, out=total)
+        def run_exact(a: _Parts, b: _Parts) -> None:
+            for step in np.multiply(a[0], b[0], out=products[: len(a[0])]):
+                np.add(total, step, out=total)
 
-        def step(a: _Parts, b: _Parts) -> None:
+        def run(a: _Parts, b: _Parts) -> None:
+            p, e, s, w, t, x = (y[: len(a[0])] for y in (products, errors, sums, rests, totals, scratch))
             (a_all, a_high, a_low), (b_all, b_high, b_low) = a, b
             np.multiply(a_all, b_all, out=p)
             np.multiply(a_high, b_high, out=e)
             np.subtract(e, p, out=e)
-            for x, y in ((a_high, b_low), (a_low, b_high), (a_low, b_low)):
-                np.multiply(x, y, out=t)
-                np.add(e, t, out=e)
-            np.add(p, total, out=s)  # s + v = p + total
-            np.subtract(s, p, out=t)
-            np.subtract(s, t, out=v)
-            np.subtract(p, v, out=v)
-            np.subtract(total, t, out=t)
-            np.add(v, t, out=v)
-            np.add(v, e, out=w)
-            np.add(s, w, out=total)
-            np.subtract(total, s, out=t)
-            np.subtract(w, t, out=t)
-            np.bitwise_and(t.view(np.int64), _FRACTION, out=bits)
-            np.equal(bits, 0, out=power)
-            np.not_equal(t, 0.0, out=nonzero)
-            np.logical_and(power, nonzero, out=power)
-            np.logical_or(suspect, power, out=suspect)
+            for a_part, b_part in ((a_high, b_low), (a_low, b_high), (a_low, b_low)):
+                np.multiply(a_part, b_part, out=x)
+                np.add(e, x, out=e)
+            before = total
+            for p_step, e_step, s_step, w_step, after in zip(p, e, s, w, t, strict=True):
+                np.add(p_step, before, out=s_step)  # s + low = p + total
+                np.subtract(s_step, p_step, out=shadow)
+                np.subtract(s_step, shadow, out=low)
+                np.subtract(p_step, low, out=low)
+                np.subtract(before, shadow, out=shadow)
+                np.add(low, shadow, out=low)
+                np.add(low, e_step, out=w_step)
+                np.add(s_step, w_step, out=after)
+                before = after
+            np.copyto(total, before)
+            np.subtract(t, s, out=x)
+            np.subtract(w, x, out=x)  # what is left of w
+            power = (x.view(np.int64) & _FRACTION) == 0
+            power &= x != 0.0
+            np.logical_or(suspect, np.logical_or.reduce(power, axis=0), out=suspect)
 
-        return exact_step if exact else step, lambda: suspect, total
+        return run_exact if exact else run, lambda: suspect, total
 
     return _tiled(left, right, begin, fma64, tile_size=1 << 13, parts=_whole if exact else _whole_and_halves)
 
@@ -131,14 +139,15 @@ def chain64(left: Array, right: Array) -> Array:
 def _tiled(
     left: Array,
     right: Array,
-    begin: Callable[[tuple[int, ...]], tuple[_Step, Callable[[], Array], Array]],
+    begin: Callable[[int, tuple[int, ...]], _Chain],
     fused: Callable[[Array, Array, Array], Array],
     tile_size: int,
     parts: Callable[[Array], _Parts],
 ) -> Array:
     """Run a chain over tiles of `[lanes, rows, columns]`, its longest axis innermost in memory.
 
-    `begin(shape)` answers a step, the question which lanes are suspect after the last one, and the running total.
+    `begin(depth, shape)` answers what runs up to `depth` steps, the question which lanes are suspect after the last,
+    and the running total. Small tiles run many steps at a time, so that they share what calls they can.
     `parts` makes of an f64 operand what a step wants of it.
     """
     terms = left.shape[-1]
@@ -150,17 +159,24 @@ def _tiled(
     result = np.empty(tuple(extents[axis] for axis in order), left.dtype)
     for tile in _tiles(result.shape, tile_size):
         a_tile, b_tile = _part(a, tile), _part(b, tile)
-        step, suspects, total = begin(result[tile].shape)
+        depth = min(terms, max(1, tile_size // result[tile].size))
+        run, suspects, total = begin(depth, result[tile].shape)
         group = max(16, tile_size // max(a_tile[0].size, b_tile[0].size))
         for start in range(0, terms, group):
             some_a, some_b = (parts(_dense64(x[start : start + group])) for x in (a_tile, b_tile))
-            for operands in zip(zip(*some_a, strict=True), zip(*some_b, strict=True), strict=True):
-                step(*operands)
+            for first in range(0, len(some_a[0]), depth):
+                steps = slice(first, first + depth)
+                run(tuple(x[steps] for x in some_a), tuple(x[steps] for x in some_b))
         result[tile] = total
         wrong = np.nonzero(suspects())
         if wrong[0].size:
             result[tile][wrong] = _again(a_tile, b_tile, wrong, fused)
     return result.transpose([order.index(axis) for axis in range(3)])
+
+
+def _lower(least: Array, steps: Array) -> None:
+    """Lower `least` to the least of the steps, elementwise."""
+    np.minimum(least, steps[0] if len(steps) == 1 else np.minimum.reduce(steps, axis=0), out=least)
 
 
 def _dense64(x: Array) -> Array:
