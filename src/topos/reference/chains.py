@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from topos.element.element import Array
-from topos.element.fma import fma32, fma64, split
+from topos.element.fma import fma32, fma64, may_round_twice, split, two_sum
 
 _Parts = tuple[Array, ...]
+_Lanes = Callable[[Array, Array], Array]
 _Chain = tuple[Callable[[_Parts, _Parts], None], Callable[[], Array], Array]
 _Tile = tuple[slice, slice, slice]
 
@@ -73,7 +74,7 @@ def chain32(left: Array, right: Array) -> Array:
 
         return run, suspects, narrow
 
-    return _tiled(left, right, begin, fma32, tile_size=1 << 14, parts=_whole)
+    return _tiled(left, right, begin, _lanes32, tile_size=1 << 14, parts=_whole)
 
 
 def chain64(left: Array, right: Array) -> Array:
@@ -86,17 +87,14 @@ def chain64(left: Array, right: Array) -> Array:
 
     Exponents that could leave the range of these transformations take `fma64` at every step.
     """
-    shape = (left.shape[0], left.shape[1], right.shape[2])
     if not _moderate(left, right):
-        total = np.zeros(shape)
-        for k in range(left.shape[-1]):
-            total = fma64(left[:, :, k, None], right[:, k, None, :], total)
-        return total
+        return _fused(left.transpose(2, 0, 1)[:, :, :, None], right.transpose(1, 0, 2)[:, :, None, :], fma64)
     exact = _significant_bits(left, 52) + _significant_bits(right, 52) <= 53
 
     def begin(depth: int, shape: tuple[int, ...]) -> _Chain:
         total = np.zeros(shape)
         products, errors, sums, rests, totals, scratch = (np.empty((depth, *shape)) for _ in range(6))
+        powers, nonzeros = (np.empty((depth, *shape), np.bool_) for _ in range(2))
         shadow, low = np.empty(shape), np.empty(shape)
         suspect = np.zeros(shape, np.bool_)
 
@@ -127,20 +125,24 @@ def chain64(left: Array, right: Array) -> Array:
             np.copyto(total, before)
             np.subtract(t, s, out=x)
             np.subtract(w, x, out=x)  # what is left of w
-            power = (x.view(np.int64) & _FRACTION) == 0
-            power &= x != 0.0
-            np.logical_or(suspect, np.logical_or.reduce(power, axis=0), out=suspect)
+            bits, power, nonzero = e.view(np.int64), powers[: len(x)], nonzeros[: len(x)]
+            np.bitwise_and(x.view(np.int64), _FRACTION, out=bits)
+            np.equal(bits, 0, out=power)
+            np.not_equal(x, 0.0, out=nonzero)
+            np.logical_and(power, nonzero, out=power)
+            for found in power:
+                np.logical_or(suspect, found, out=suspect)
 
         return run_exact if exact else run, lambda: suspect, total
 
-    return _tiled(left, right, begin, fma64, tile_size=1 << 13, parts=_whole if exact else _whole_and_halves)
+    return _tiled(left, right, begin, _lanes64, tile_size=1 << 13, parts=_whole if exact else _whole_and_halves)
 
 
 def _tiled(
     left: Array,
     right: Array,
     begin: Callable[[int, tuple[int, ...]], _Chain],
-    fused: Callable[[Array, Array, Array], Array],
+    again: _Lanes,
     tile_size: int,
     parts: Callable[[Array], _Parts],
 ) -> Array:
@@ -170,7 +172,7 @@ def _tiled(
         result[tile] = total
         wrong = np.nonzero(suspects())
         if wrong[0].size:
-            result[tile][wrong] = _again(a_tile, b_tile, wrong, fused)
+            result[tile][wrong] = _again(a_tile, b_tile, wrong, again)
     return result.transpose([order.index(axis) for axis in range(3)])
 
 
@@ -209,13 +211,45 @@ def _part(operand: Array, tile: _Tile) -> Array:
     return operand[(slice(None), *within)]
 
 
-def _again(a: Array, b: Array, lanes: tuple[Array, ...], fused: Callable[[Array, Array, Array], Array]) -> Array:
-    """The chains of some results of a tile, by the full operation."""
+def _again(a: Array, b: Array, places: tuple[Array, ...], chain: _Lanes) -> Array:
+    """The chains of some results of a tile, each from its own `[terms]` factors, a bounded number at a time."""
     shape = np.broadcast_shapes(a.shape[1:], b.shape[1:])
     a, b = (np.broadcast_to(x, (len(x), *shape)) for x in (a, b))
-    total = np.zeros(lanes[0].size, a.dtype)
+    results = []
+    for start in range(0, places[0].size, 1024):
+        some = (slice(None), *(place[start : start + 1024] for place in places))
+        results.append(chain(a[some], b[some]))
+    return np.concatenate(results)
+
+
+def _lanes32(a: Array, b: Array) -> Array:
+    """Chains side by side, `[terms, lanes]` to `[lanes]`: plain steps, and `fma32` for those that turn out wrong.
+
+    Most midpoints are met exactly, and then rounding to even twice is right.
+    """
+    terms, lanes = a.shape
+    products = a.astype(np.float64) * b
+    sums, totals = np.empty_like(products), np.zeros((terms + 1, lanes))
+    narrow = np.zeros(lanes, np.float32)
+    for k in range(terms):
+        np.add(products[k], totals[k], out=sums[k])
+        np.copyto(narrow, sums[k], casting="same_kind")
+        np.copyto(totals[k + 1], narrow)
+    wrong = (may_round_twice(sums) & (two_sum(products, totals[:-1])[1] != 0)).any(0)
+    if wrong.any():
+        narrow[wrong] = _fused(a[:, wrong], b[:, wrong], fma32)
+    return narrow
+
+
+def _lanes64(a: Array, b: Array) -> Array:
+    """Chains side by side, `[terms, lanes]` to `[lanes]`, by `fma64`."""
+    return _fused(a, b, fma64)
+
+
+def _fused(a: Array, b: Array, fused: Callable[[Array, Array, Array], Array]) -> Array:
+    total = np.zeros(np.broadcast_shapes(a.shape[1:], b.shape[1:]), a.dtype)
     for a_step, b_step in zip(a, b, strict=True):
-        total = fused(a_step[lanes], b_step[lanes], total)
+        total = fused(a_step, b_step, total)
     return total
 
 
