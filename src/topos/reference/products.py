@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from topos.element.element import Array, Element
-from topos.reference.chains import chain32, chain64
+from topos.reference.chain32 import chain32
+from topos.reference.chain64 import chain64
 from topos.reference.fills import zeros
 from topos.reference.ieee import is_ieee
 
