@@ -11,11 +11,9 @@ import numpy as np
 from topos.element.element import Array
 from topos.element.fma import fma32, may_round_twice, two_sum
 from topos.reference.ranges import least_magnitude, significant_bits
-from topos.reference.tiles import Chain, Parts, fused_chain, tiled, whole
+from topos.reference.tiles import Begin, Chain, Parts, fused_chain, tiled, whole
 
-_ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LEAST = np.iinfo(np.int32).min
-_LIMIT = np.float64(2.0**-125).view(np.uint64) << np.uint64(1)
 
 
 def chain32(left: Array, right: Array) -> Array:
@@ -30,50 +28,82 @@ def chain32(left: Array, right: Array) -> Array:
       which has one bit too few to be one. Subnormal midpoints are odd multiples of `2^-150`: likewise.
     - If no product has a bit below `2^-177`, then an f64 sum below `2^-125` is exact, and so is the one rounding after.
     """
-    left_bits, right_bits = significant_bits(left, 23), significant_bits(right, 23)
-    innocent = (left_bits if right_bits == 1 else right_bits if left_bits == 1 else left_bits + right_bits) <= 24
-    tiny = not innocent and least_magnitude(left) * least_magnitude(right) < 2.0 ** (46 - 177)
-
-    def begin(depth: int, shape: tuple[int, ...]) -> Chain:
-        total = np.zeros(shape)
-        narrow = np.zeros(shape, np.float32)
-        sums = np.empty((depth, *shape))
-        scratch = np.empty((depth, *shape), np.uint64)
-        suspect = np.zeros(shape, np.bool_)
-        midpoint, smallest = np.zeros((*shape[:-1], 2 * shape[-1]), np.int32), np.full(shape, _ALL_ONES)
-        eight, one = np.int32(8), np.uint64(1)
-
-        def run(a: Parts, b: Parts) -> None:
-            wide, bits = sums[: len(a[0])], scratch[: len(a[0])]
-            np.multiply(a[0], b[0], out=wide)
-            for step in wide:
-                np.add(step, total, out=step)
-                np.copyto(narrow, step, casting="same_kind")
-                np.copyto(total, narrow)
-            if not innocent:
-                # An f64 stands on an f32 midpoint where its lower 32 bits, shifted left by 3, are the least int32. The
-                # upper halves take part because they lie between; at a few powers of two they raise a false alarm.
-                halves = bits.view(np.int32)
-                np.multiply(wide.view(np.int32), eight, out=halves)
-                _lower(midpoint, halves)
-            if tiny:
-                # Magnitudes as integers, less one, so that zero is the largest.
-                np.left_shift(wide.view(np.uint64), one, out=bits)
-                np.subtract(bits, one, out=bits)
-                _lower(smallest, bits)
-
-        def suspects() -> Array:
-            np.logical_or.reduce((midpoint == _LEAST).reshape(*shape, 2), axis=-1, out=suspect)
-            return suspect | (smallest < _LIMIT) if tiny else suspect
-
-        return run, suspects, narrow
-
-    return tiled(left, right, begin, _lanes32, tile_size=1 << 14, parts=whole)
+    if _product_bits(left, right) <= 24:
+        ways: tuple[Begin, ...] = (_begin_innocent,)
+    elif least_magnitude(left) * least_magnitude(right) >= 2.0 ** (46 - 177):
+        ways = (_begin, _begin_careful)
+    else:
+        ways = (_begin_careful,)
+    return tiled(left, right, ways, _lanes32, tile_size=1 << 14, parts=whole)
 
 
-def _lower(least: Array, steps: Array) -> None:
-    """Lower `least` to the least of the steps, elementwise."""
-    np.minimum(least, steps[0] if len(steps) == 1 else np.minimum.reduce(steps, axis=0), out=least)
+def _product_bits(left: Array, right: Array) -> int:
+    """A bound on the significant bits of any product; a factor of one bit adds none."""
+    bits = sorted((significant_bits(left, 23), significant_bits(right, 23)))
+    return bits[1] if bits[0] == 1 else bits[0] + bits[1]
+
+
+def _begin_innocent(depth: int, shape: tuple[int, ...]) -> Chain:
+    """Steps that cannot err."""
+    total, narrow, sums = np.zeros(shape), np.zeros(shape, np.float32), np.empty((depth, *shape))
+
+    def run(a: Parts, b: Parts) -> None:
+        for step in np.multiply(a[0], b[0], out=sums[: len(a[0])]):
+            np.add(step, total, out=step)
+            np.copyto(narrow, step, casting="same_kind")
+            np.copyto(total, narrow)
+
+    return run, lambda: np.zeros(shape, np.bool_), narrow
+
+
+def _begin(depth: int, shape: tuple[int, ...]) -> Chain:
+    """Steps whose lanes are suspect once they have stood on a midpoint, exactly or not."""
+    total, narrow = np.zeros(shape), np.zeros(shape, np.float32)
+    sums, scratch = np.empty((depth, *shape)), np.empty((depth, *shape[:-1], 2 * shape[-1]), np.int32)
+    midpoint = np.zeros(scratch.shape[1:], np.int32)
+    eight = np.int32(8)
+
+    def run(a: Parts, b: Parts) -> None:
+        wide, halves = sums[: len(a[0])], scratch[: len(a[0])]
+        np.multiply(a[0], b[0], out=wide)
+        for step in wide:
+            np.add(step, total, out=step)
+            np.copyto(narrow, step, casting="same_kind")
+            np.copyto(total, narrow)
+        # An f64 stands on an f32 midpoint where its lower 32 bits, shifted left by 3, are the least int32. The upper
+        # halves take part because they lie between; at a few powers of two they raise a false alarm.
+        np.multiply(wide.view(np.int32), eight, out=halves)
+        least = halves[0] if len(halves) == 1 else np.minimum.reduce(halves, axis=0)
+        np.minimum(midpoint, least, out=midpoint)
+
+    return run, lambda: np.asarray((midpoint == _LEAST).reshape(*shape, 2).any(-1)), narrow
+
+
+def _begin_careful(depth: int, shape: tuple[int, ...]) -> Chain:
+    """Steps whose lanes are suspect only where a sum that may round twice was inexact, subnormal results included."""
+    narrow = np.zeros(shape, np.float32)
+    totals = np.zeros((depth + 1, *shape))
+    products, sums, errors, scratch = (np.empty((depth, *shape)) for _ in range(4))
+    suspect = np.zeros(shape, np.bool_)
+
+    def run(a: Parts, b: Parts) -> None:
+        steps = len(a[0])
+        p, s, e, x = (y[:steps] for y in (products, sums, errors, scratch))
+        np.multiply(a[0], b[0], out=p)
+        for k in range(steps):
+            np.add(p[k], totals[k], out=s[k])
+            np.copyto(narrow, s[k], casting="same_kind")
+            np.copyto(totals[k + 1], narrow)
+        np.subtract(s, p, out=x)  # the error of each sum, as by two_sum
+        np.subtract(s, x, out=e)
+        np.subtract(p, e, out=e)
+        np.subtract(totals[:steps], x, out=x)
+        np.add(e, x, out=e)
+        np.copyto(totals[0], totals[steps])
+        for wrong in may_round_twice(s) & (e != 0):
+            np.logical_or(suspect, wrong, out=suspect)
+
+    return run, lambda: suspect, narrow
 
 
 def _lanes32(a: Array, b: Array) -> Array:

@@ -74,7 +74,7 @@ def chain64(left: Array, right: Array) -> Array:
 
         return run_exact if exact else run, lambda: suspect, total
 
-    return tiled(left, right, begin, _lanes64, tile_size=1 << 13, parts=whole if exact else _whole_and_halves)
+    return tiled(left, right, (begin,), _lanes64, tile_size=1 << 13, parts=whole if exact else _whole_and_halves)
 
 
 def _whole_and_halves(x: Array) -> Parts:

@@ -15,6 +15,9 @@ Parts = tuple[Array, ...]
 Chain = tuple[Callable[[Parts, Parts], None], Callable[[], Array], Array]
 """What runs some steps, the question which lanes are suspect after the last one, and the running total."""
 
+Begin = Callable[[int, tuple[int, ...]], Chain]
+"""`begin(depth, shape)` starts the chains of a tile, up to `depth` steps at a time."""
+
 Lanes = Callable[[Array, Array], Array]
 """Whole chains side by side: `[terms, lanes]` of either factor to `[lanes]`."""
 
@@ -24,18 +27,16 @@ _Tile = tuple[slice, slice, slice]
 def tiled(
     left: Array,
     right: Array,
-    begin: Callable[[int, tuple[int, ...]], Chain],
+    ways: tuple[Begin, ...],
     again: Lanes,
     tile_size: int,
     parts: Callable[[Array], Parts],
 ) -> Array:
     """Run a chain over tiles of `[lanes, rows, columns]`, its longest axis innermost in memory.
 
-    `begin(depth, shape)` starts the chains of a tile; it runs up to `depth` steps at a time, so that the steps of small
-    tiles share what calls they can. `parts` makes of an f64 operand what a step wants of it. `again` recomputes the
-    suspect results.
+    `ways` are tried in turn: a dearer way of fewer suspects follows one that left too many, and is kept for the tiles
+    to come. `parts` makes of an f64 operand what a step wants of it. `again` recomputes the suspect results.
     """
-    terms = left.shape[-1]
     extents = (left.shape[0], left.shape[1], right.shape[2])
     order = sorted(range(3), key=extents.__getitem__)
     # [terms, lanes, rows, columns], the axis that an operand lacks of extent 1
@@ -44,19 +45,31 @@ def tiled(
     result = np.empty(tuple(extents[axis] for axis in order), left.dtype)
     for tile in _tiles(result.shape, tile_size):
         a_tile, b_tile = _part(a, tile), _part(b, tile)
-        depth = min(terms, max(1, tile_size // result[tile].size))
-        run, suspects, total = begin(depth, result[tile].shape)
-        group = max(16, tile_size // max(a_tile[0].size, b_tile[0].size))
-        for start in range(0, terms, group):
-            some_a, some_b = (parts(_dense64(x[start : start + group])) for x in (a_tile, b_tile))
-            for first in range(0, len(some_a[0]), depth):
-                steps = slice(first, first + depth)
-                run(tuple(x[steps] for x in some_a), tuple(x[steps] for x in some_b))
-        result[tile] = total
-        wrong = np.nonzero(suspects())
+        suspects = _run(a_tile, b_tile, ways[0], parts, result[tile], tile_size)
+        if len(ways) > 1 and np.count_nonzero(suspects) > result[tile].size // 32:
+            ways = ways[1:]
+            suspects = _run(a_tile, b_tile, ways[0], parts, result[tile], tile_size)
+        wrong = np.nonzero(suspects)
         if wrong[0].size:
             result[tile][wrong] = _again(a_tile, b_tile, wrong, again)
     return result.transpose([order.index(axis) for axis in range(3)])
+
+
+def _run(a: Array, b: Array, begin: Begin, parts: Callable[[Array], Parts], result: Array, tile_size: int) -> Array:
+    """Run the chains of a tile in one way into `result`; which of them are suspect.
+
+    Small tiles take many steps at a time, so that these share what calls they can.
+    """
+    depth = max(1, min(len(a), tile_size // result.size))
+    run, suspects, total = begin(depth, result.shape)
+    group = max(16, tile_size // max(a[0].size, b[0].size))
+    for start in range(0, len(a), group):
+        some_a, some_b = (parts(_dense64(x[start : start + group])) for x in (a, b))
+        for first in range(0, len(some_a[0]), depth):
+            steps = slice(first, first + depth)
+            run(tuple(x[steps] for x in some_a), tuple(x[steps] for x in some_b))
+    result[...] = total
+    return suspects()
 
 
 def whole(x: Array) -> Parts:
