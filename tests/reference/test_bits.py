@@ -9,6 +9,7 @@ import pytest
 
 import topos.reference
 from topos.element.element import Array, Element
+from topos.reference.ieee import is_ieee
 
 
 def test_one_flipped_bit_is_seen(
@@ -36,3 +37,8 @@ def test_zeros_shapes_dtypes_and_scalars_are_told_apart(assert_same: Callable[..
 def test_all_is_what_is_documented() -> None:
     for name in topos.reference.__all__:
         assert getattr(topos.reference, name).__doc__
+
+
+def test_the_built_in_elements_take_the_fast_paths(single: Element, double: Element, half: Element) -> None:
+    assert is_ieee(single) and is_ieee(double) and is_ieee(half.accumulator)
+    assert not is_ieee(half)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ def test_blocks_by_rational_arithmetic(
         ((), 3, 5000, 2),
         ((3, 2), 20, 30, 5),
         ((200,), 4, 9, 3),
+        ((3000,), 4, 5, 3),
         ((2,), 3, 1100, 2100),
         ((0,), 3, 4, 5),
         ((2,), 0, 4, 5),
@@ -131,6 +133,20 @@ def test_extreme_exponents(
     left, right = spread((12, 40)), spread((40, 17))
     for other in (right, np.sign(right), np.ldexp(right, -low).astype(dtype)):
         assert_same(matmul(element, left, other), chained(left, other))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_tie_among_many_results(
+    single: Element, double: Element, rng: np.random.Generator, assert_same: Check, dtype: Any
+) -> None:
+    """Too few suspects for a dearer way: the one wrong result is found and computed again."""
+    left, right = rng.standard_normal((40, 2)).astype(dtype), rng.standard_normal((2, 50)).astype(dtype)
+    left[7] = 1 + 2.0 ** (-12 if dtype == np.float32 else -26), 2.0**-60
+    right[:, 9] = 1 + 2.0 ** (-12 if dtype == np.float32 else -27), 2.0**-60
+    product = matmul(single if dtype == np.float32 else double, left, right)
+    assert_same(product, chained(left, right))
+    exact = Fraction(float(left[7, 0])) * Fraction(float(right[0, 9]))
+    assert Fraction(float(product[7, 9])) > exact, "the speck decides the tie upwards"
 
 
 def test_a_subnormal_midpoint_decided_by_a_speck(single: Element) -> None:
