@@ -141,11 +141,11 @@ def test_one_tie_among_many_results(
 ) -> None:
     """Too few suspects for a dearer way: the one wrong result is found and computed again."""
     left, right = rng.standard_normal((40, 2)).astype(dtype), rng.standard_normal((2, 50)).astype(dtype)
-    left[7] = 1 + 2.0 ** (-12 if dtype == np.float32 else -26), 2.0**-60
-    right[:, 9] = 1 + 2.0 ** (-12 if dtype == np.float32 else -27), 2.0**-60
+    left[7] = 2.0**-60, 1 + 2.0 ** (-12 if dtype == np.float32 else -26)
+    right[:, 9] = 2.0**-60, 1 + 2.0 ** (-12 if dtype == np.float32 else -27)
     product = matmul(single if dtype == np.float32 else double, left, right)
     assert_same(product, chained(left, right))
-    exact = Fraction(float(left[7, 0])) * Fraction(float(right[0, 9]))
+    exact = Fraction(float(left[7, 1])) * Fraction(float(right[1, 9]))
     assert Fraction(float(product[7, 9])) > exact, "the speck decides the tie upwards"
 
 
