@@ -178,5 +178,5 @@ def _runs(array: Array) -> Iterator[Array]:
 
 
 def _flat(array: Array) -> Array:
-    """A piece in row-major order; if it must be copied, in memory order first: that spares the cache."""
-    return (array if array.flags.c_contiguous else array.copy(order="K")).reshape(-1)
+    """A piece in row-major order; a transposed one is copied in memory order first, which spares the cache."""
+    return (array if array.flags.c_contiguous or 0 in array.strides else array.copy(order="K")).reshape(-1)
