@@ -121,12 +121,12 @@ class BFloat16(Element):
         return narrowed(numbers.astype(np.float32))
 
     def cast(self, array: Array, source: Element) -> Array:
-        """An array of another built-in element as bfloat16, rounded once."""
+        """An array of an element that is, or accumulates in, f32 or f64 as bfloat16, rounded once."""
         if source is self:
             return array
-        if not isinstance(source, Floating):
+        if not isinstance(source.accumulator, Floating):
             return super().cast(array, source)
-        return self.round(array)
+        return self.round(source.promote(array))
 
     def promote(self, array: Array) -> Array:
         """bfloat16 to binary32, exactly."""

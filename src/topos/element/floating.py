@@ -107,12 +107,12 @@ class Floating(Element):
         return numbers.astype(self.dtype)
 
     def cast(self, array: Array, source: Element) -> Array:
-        """An array of another built-in element as this one's, rounded once."""
+        """An array of an element that is, or accumulates in, f32 or f64 as this one's, rounded once."""
         if source is self:
             return array
-        if not isinstance(source, Floating):
+        if not isinstance(source.accumulator, Floating):
             return super().cast(array, source)
-        return self.round(array)
+        return self.round(source.promote(array))
 
     # arithmetic
     def add(self, left: Array, right: Array) -> Array:
