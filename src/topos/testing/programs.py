@@ -162,7 +162,8 @@ class _Drawing:
         kind = self._choose.one(("parameter", "input", "leaf", "constant"))
         random = np.random.default_rng(self._choose.integer(0, 255))
         if kind == "constant":
-            return self._program.add(Source("leaf", Tensor.filled(shape, self._array(Shape(), random, element)), None))
+            number = self._array(Shape(), random, element)
+            return self._program.add(Source("leaf", Tensor.filled(shape, number, element), None))
         payload = Tensor(self._array(shape, random, element), element)
         feeds = kind == "input" and random.random() < 0.7
         fed = _strided(self._array(shape, random, element), random) if feeds else None
