@@ -190,7 +190,7 @@ class Tape:
         if isinstance(payload, Ids):
             spec.ids[index] = payload
         else:
-            spec.payloads[index] = payload
+            spec.payloads[index] = payload.among(spec.element)
         place = here() if self._writing is None else spec.rows[self._writing].place
         spec.rows.append(Row(opcode, (), shape, element, place, self._writing))
         return index
