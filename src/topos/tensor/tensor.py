@@ -51,7 +51,15 @@ class Tensor(Composites):
 
     @classmethod
     def of(cls, array: Array, element: Element, shape: Shape | None = None) -> Tensor:
-        """Takes an array of the element's dtype as it is; nobody writes to it from now on."""
+        """Takes an array of the element's dtype as it is; nobody writes to it from now on.
+
+        NumPy's operators answer scalars for rank 0, which a user's element may hand on. Raises `ElementError` for
+        another dtype: an element's operation that forgot to come back to its own.
+        """
+        if type(array) is not np.ndarray:
+            array = np.asarray(array)
+        if array.dtype != element.dtype:
+            raise ElementError(f"element {element}: an operation answered {array.dtype}, wants {element.dtype}")
         tensor = object.__new__(cls)
         tensor._array = array
         tensor.element = element
