@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topos.graph import Symbol
-from topos.graph.place import described
+from topos.graph.place import line
 from topos.graph.spec import Spec
 from topos.op import Opcode
 from topos.shape import Shape
@@ -94,11 +94,17 @@ def _finding(spec: Spec, row: int, numbers: np.ndarray, bad: np.ndarray) -> Find
     lines = [f"{value} at {list(at)} of {spec.label(row)}"]
     if recorded.operands:
         lines += [f"  {fact}" for fact in spec.facts(recorded.opcode.roles, list(recorded.operands))]
-    rule_of = None
-    if recorded.origin is not None:
-        rule_of = Symbol(spec.family, recorded.origin)
-        lines.append(f"  written by the derivative rule of {spec.label(recorded.origin)}")
-    place = described(recorded.place, recorded.opcode.rule)
+    rule_of = None if recorded.origin is None else Symbol(spec.family, recorded.origin)
+    if rule_of is not None:
+        lines.append(f"  written by the rule of {spec.label(rule_of.index)}")
     return Finding(
-        Symbol(spec.family, row), recorded.opcode, recorded.shape, operands, at, value, place, rule_of, tuple(lines)
+        Symbol(spec.family, row),
+        recorded.opcode,
+        recorded.shape,
+        operands,
+        at,
+        value,
+        line(recorded.place),
+        rule_of,
+        tuple(lines),
     )

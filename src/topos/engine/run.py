@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -80,13 +81,13 @@ class Run:
         self._watch = watch
 
     def of(self, symbols: Any) -> Any:
-        """The value of a symbol, or the same nesting of tensors for a nesting of symbols.
+        """The value of a symbol; for a nesting of symbols the same nesting of tensors, where other leaves stay.
 
         Raises `UnobservedError` for a node that the entry does not declare.
         """
-        if type(symbols) is Symbol:
-            return self._value(symbols)
-        return mapped(symbols, self._leaf)
+        if isinstance(symbols, tuple | list | dict) or is_dataclass(symbols):
+            return mapped(symbols, self._leaf)
+        return self._value(symbols)
 
     def backward(self, symbol: Symbol) -> Gradients:
         """The gradients of a rank-0 node with respect to every node, by the rules over tensors.
@@ -135,9 +136,11 @@ class Run:
         return Run(self._spec, self._length, values, self._readable, self._retains, self._watch)
 
     def _leaf(self, part: Any) -> Any:
-        return part if isinstance(part, str | int) else self._value(part)
+        return self._value(part) if isinstance(part, Symbol | Value | Adjoints) else part
 
     def _value(self, symbol: Any) -> Tensor:
+        if isinstance(symbol, Adjoints):
+            raise KinshipError("run: read adjoints with run.recorded_gradients(adjoints) or run.of(adjoints.roots())")
         index = self._spec.index_of(symbol, "run", self._length)
         readable = index in self._values if self._readable is None else index in self._readable
         if not readable:

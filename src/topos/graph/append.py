@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from topos.element import Element
 from topos.errors import ElementError, ToposError
 from topos.graph.place import here
 from topos.graph.spec import Row, Spec
@@ -56,7 +57,7 @@ def _append_plain(tape: Tape, spec: Spec, opcode: Opcode, operands: tuple[Any, .
     recorded = [tape.index_of(o, opcode.rule) if isinstance(o, Trace | Symbol) else None for o in operands]
     known = [spec.rows[index].element for index in recorded if index is not None]
     element = opcode.result_element(known) or spec.element
-    payloads = [o if i is not None else Tensor(o, element) for o, i in zip(operands, recorded, strict=True)]
+    payloads = [o if i is not None else _tensor(o, element, opcode) for o, i in zip(operands, recorded, strict=True)]
     shapes = [
         spec.rows[index].shape if index is not None else payload.shape
         for payload, index in zip(payloads, recorded, strict=True)
@@ -77,6 +78,13 @@ def _append_plain(tape: Tape, spec: Spec, opcode: Opcode, operands: tuple[Any, .
 def _leaf(tape: Tape, spec: Spec, payload: Tensor, spread: Shape | None, writing: int | None) -> int:
     index = tape.place(LEAF, payload.shape, payload.element, payload)
     return _append_row(spec, Broadcast(spread), [index], writing) if spread else index
+
+
+def _tensor(operand: Any, element: Element, opcode: Opcode) -> Tensor:
+    try:
+        return Tensor(operand, element)
+    except ToposError as error:
+        raise type(error)(f"{opcode.rule}: {error}") from None
 
 
 def _spread(opcode: Opcode, operands: tuple[Any, ...], shapes: list[Shape]) -> Shape | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from topos.graph.place import described
 from topos.graph.spec import Row, Spec
 from topos.op import Input, Parameter
 
@@ -39,7 +38,7 @@ def _line(index: int, row: Row, spec: Spec, status: str | None, names: bool, lin
     if names:
         extra.append(spec.names.get(index, ""))
     if lines:
-        extra.append(described(row.place, row.opcode.rule))
+        extra.append(spec.written(index))
     shown = "  ".join(part for part in extra if part)
     return f"{text}{column(shape, 13)}{shown}" if shown else f"{text}{shape}"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
 from topos.element import Element
+from topos.graph.place import Place, described
 from topos.graph.spec import Row, Spec
 from topos.graph.symbol import Symbol
 from topos.op import Opcode
@@ -13,18 +14,28 @@ from topos.shape import Shape
 
 
 class Node(NamedTuple):
-    """One node: its symbol, instruction, operands, shape and element (`None` for a selection)."""
+    """One node: its symbol, instruction, operands, shape, element (`None` for a selection) and name, if it has one.
+
+    `place` is where it was recorded, as `line` spells it.
+    """
 
     symbol: Symbol
     opcode: Opcode
     operands: tuple[Symbol, ...]
     shape: Shape
     element: Element | None
+    name: str | None
+    place: Place | None
 
     @property
     def is_source(self) -> bool:
         """Whether it is a leaf, a parameter or an input."""
         return self.opcode.is_source
+
+    @property
+    def line(self) -> str:
+        """The user's file and line, and the composition called there: `model.py:41 (softmax)`; empty where unknown."""
+        return described(self.place, self.opcode.rule)
 
 
 class Nodes(Sequence[Node]):
@@ -53,4 +64,5 @@ class Nodes(Sequence[Node]):
     def _node(self, index: int, row: Row) -> Node:
         family = self._spec.family
         operands = tuple([Symbol(family, operand) for operand in row.operands])
-        return Node(Symbol(family, index), row.opcode, operands, row.shape, row.element)
+        name = self._spec.names.get(index)
+        return Node(Symbol(family, index), row.opcode, operands, row.shape, row.element, name, row.place)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from topos.element import Element
 from topos.errors import FeedError, KinshipError
-from topos.graph.place import Place, described
+from topos.graph.place import Place, described, line
 from topos.graph.symbol import Family, Symbol
 from topos.op import Opcode
 from topos.shape import Shape
@@ -110,14 +110,22 @@ class Spec:
         """A row for people, in a message: `%7 Tanh [2, 3] 'hidden' model.py:41`."""
         row = self.rows[index]
         name = f"'{self.names[index]}'" if index in self.names else ""
-        parts = (f"%{index} {row.opcode.name}", str(row.shape), name, described(row.place, row.opcode.rule))
+        parts = (f"%{index} {row.opcode.name}", str(row.shape), name, self.written(index))
         return " ".join(part for part in parts if part)
+
+    def written(self, index: int) -> str:
+        """Where a row was recorded, and for one that a derivative rule wrote, of which node the rule was."""
+        row = self.rows[index]
+        if row.origin is None:
+            return described(row.place, row.opcode.rule)
+        rule = f"rule of %{row.origin} {self.rows[row.origin].opcode.name}"
+        return f"{line(row.place)} ({rule})" if row.place else rule
 
     def facts(self, roles: tuple[str, ...], indices: list[int]) -> list[str]:
         """A line per operand in aligned columns: role, node, shape, place."""
         rows = [
-            (role, f"%{index} {row.opcode.name}", str(row.shape), described(row.place, row.opcode.rule))
-            for role, index, row in zip(roles, indices, (self.rows[index] for index in indices), strict=True)
+            (role, f"%{index} {self.rows[index].opcode.name}", str(self.rows[index].shape), self.written(index))
+            for role, index in zip(roles, indices, strict=True)
         ]
         role_width, node_width, shape_width = (max(len(row[column]) for row in rows) for column in range(3))
         return [

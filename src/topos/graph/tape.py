@@ -89,9 +89,8 @@ class Tape:
         """
         extents, classes = Shape(shape), whole(vocab, "selection", "vocab")
         none = None if absent is None else whole(absent, "selection", "absent", -(2**63))
-        value = self._source(INPUT, Shape((extents.volume, classes)), None, None, name)
-        self._live().ids[value.index] = Ids(extents, classes, none)
-        return value
+        ids = Ids(extents, classes, none)
+        return self._source(INPUT, Shape((extents.volume, classes)), None, ids, name)
 
     # reading
     def resolve(self, symbol: Symbol) -> Value:
@@ -201,11 +200,13 @@ class Tape:
         element = row.element or spec.element
         return self.place(LEAF, row.shape, element, constant(row.shape, element, count))
 
-    def place(self, opcode: Source, shape: Shape, element: Element | None, payload: Tensor | None) -> int:
-        """Appends a source."""
+    def place(self, opcode: Source, shape: Shape, element: Element | None, payload: Tensor | Ids) -> int:
+        """Appends a source with its payload, or with what its ids must look like."""
         spec = self._live()
         index = len(spec.rows)
-        if payload is not None:
+        if isinstance(payload, Ids):
+            spec.ids[index] = payload
+        else:
             spec.payloads[index] = payload
         place = here() if self._writing is None else spec.rows[self._writing].place
         spec.rows.append(Row(opcode, (), shape, element, place, self._writing))
@@ -275,13 +276,16 @@ class Tape:
         return ".".join([*self._scopes, name]) if isinstance(name, str) and name else name
 
     def _source(
-        self, opcode: Source, shape: Shape, element: Element | None, payload: Tensor | None, name: str | None
+        self, opcode: Source, shape: Shape, element: Element | None, payload: Tensor | Ids, name: str | None
     ) -> Value:
-        if name is not None:
-            self._live().check_name(self._scoped(name))
-        index = self.place(opcode, shape, element, payload)
-        if name is not None:
-            self._live().name(index, self._scoped(name))
+        mark = len(self)
+        try:
+            index = self.place(opcode, shape, element, payload)
+            if name is not None:
+                self.name_at(index, name)
+        except BaseException:
+            self.reset(mark)
+            raise
         return Value(self, index)
 
     def __reduce__(self) -> NoReturn:
