@@ -76,8 +76,9 @@ class Network:
             digest.update(f"{row.opcode!r} {row.operands} {row.shape} {row.element} {spec.ids.get(index)}\n".encode())
             payload = spec.payloads.get(index)
             if payload is not None:
-                constant = payload.as_constant() or payload
-                array = constant.ids if constant.ids is not None else constant.numpy()
+                constant = payload.as_constant()
+                stored = payload if constant is None else constant
+                array = stored.ids if stored.ids is not None else stored.numpy()
                 digest.update(array.tobytes())
         return digest.hexdigest()
 

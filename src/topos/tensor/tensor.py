@@ -150,7 +150,7 @@ class Tensor(Composites):
         if not self.shape.volume:
             return None
         assert self.element is not None
-        return Tensor.of(self._array[(0,) * self.shape.rank or ...].reshape(()), self.element)
+        return Tensor.of(self._array[*(0,) * self.shape.rank, ...], self.element)
 
     # out
     def numpy(self) -> Array:
