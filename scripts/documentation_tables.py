@@ -156,7 +156,11 @@ def opcodes() -> list[type[Opcode]]:
     def place(kind: type[Opcode]) -> tuple[int, str, int]:
         name = kind_name(kind)
         module = import_module(kind.__module__)
-        return order.index(name) if name in order else len(order), kind.__module__, list(vars(module)).index(kind.__name__)
+        return (
+            order.index(name) if name in order else len(order),
+            kind.__module__,
+            list(vars(module)).index(kind.__name__),
+        )
 
     return sorted([*found, *maps], key=place)
 
@@ -184,7 +188,9 @@ def instructions() -> str:
 
 def derivative_rules() -> str:
     """Every derivative rule as it spells itself."""
-    rows = [[f"`{name}`", f"`{call}`", "<br>".join(f"{role}: {text}" for role, text in cts)] for name, call, cts in rules()]
+    rows = [
+        [f"`{name}`", f"`{call}`", "<br>".join(f"{role}: {text}" for role, text in cts)] for name, call, cts in rules()
+    ]
     return table(["instruction", "`y`", "cotangents"], rows)
 
 
@@ -193,9 +199,7 @@ def accuracy() -> str:
     """The measured distances from `docs/accuracy.json`, or the bounds that every release keeps."""
     file = ROOT / "docs" / "accuracy.json"
     if not file.exists():
-        return table(
-            ["element", "elementary functions are within"], [["`f32`", "0.501 ulp"], ["`f64`", "1 ulp"]]
-        )
+        return table(["element", "elementary functions are within"], [["`f32`", "0.501 ulp"], ["`f64`", "1 ulp"]])
     measured: dict[str, dict[str, float]] = json.loads(file.read_text(encoding="utf-8"))
     elements = list(measured)
     functions = list(dict.fromkeys(name for figures in measured.values() for name in figures))
