@@ -210,8 +210,8 @@ class Tensor(Composites):
 
     def __repr__(self) -> str:
         if self.ids is not None:
-            return f"Tensor.selection({_digits(self.ids)}, {self.vocab})"
-        return f"Tensor({_digits(self.numpy())}, {self.element})"
+            return f"Tensor.selection({_digits(self.ids, 'Tensor.selection(')}, {self.vocab})"
+        return f"Tensor({_digits(self.numpy(), 'Tensor(')}, {self.element})"
 
 
 def constant(shape: Shape, element: Element, count: int) -> Tensor:
@@ -235,5 +235,5 @@ def _selected(ids: Array, vocab: int) -> Tensor:
     return Tensor.selection(ids, vocab, absent=-1)
 
 
-def _digits(array: Array) -> str:
-    return np.array2string(array, separator=", ", threshold=64)
+def _digits(array: Array, before: str) -> str:
+    return np.array2string(array, separator=", ", threshold=64, prefix=before)
