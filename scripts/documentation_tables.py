@@ -11,8 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import topos
 from documentation_rules import rules
+
+import topos
 from topos import op
 from topos.op import Opcode
 
@@ -29,6 +30,30 @@ STAGES = {
     "errors": "Errors",
 }
 """Headings of the reference in reading order; a stage without one stands last under its own name."""
+
+MADE_BY_CALLERS = {"Tape", "Tensor", "Entry", "Shape"}
+"""Classes whose constructor is for callers, beside errors; all others are made by a method, and show none."""
+
+PLUMBING = {
+    "BoundEntry": {"of", "bind"},
+    "Composites": {"mark", "reset"},
+    "Entry": {"replaced"},
+    "Gradients": {"get"},
+    "Network": {"spec"},
+    "Opcode": {"derivative", "facts", "result_element", "result_shape"},
+    "Recordable": {"mark", "reset"},
+    "Run": {"found", "with_values"},
+    "Shape": {"axis", "with_axis"},
+    "State": {"of_network", "replace"},
+    "Tape": {
+        *("append", "constant", "index_of", "label_at", "name_at", "over"),
+        *("payload_at", "place", "reset", "row", "symbol_at"),
+    },
+    "Tensor": {"apply", "counted", "dense", "expect", "mark", "of", "one_like", "reset", "zero_like"},
+    "ToposError": {"placed"},
+    "Trace": {"apply", "counted", "element", "mark", "one_like", "reset", "shape", "zero_like"},
+}
+"""What a class has for other stages of topos, or defines because `Recordable` asks for it."""
 
 KINDS = {
     "Source": "source",
@@ -83,19 +108,25 @@ def _entry(name: str, thing: Any) -> str:
     if inspect.ismodule(thing):
         members = [f"- `{member}`: {first_line(getattr(thing, member))}" for member in thing.__all__]
         return "\n".join([f"### {name}\n\n{first_line(thing)}", "", *members])
-    shown = "The version of the package." if name == "__version__" else f"An `{_kind(thing)}`."
-    return f"### {name}\n\n{shown}"
+    about = "The version of the package." if name == "__version__" else _constant(name, thing)
+    return f"### {name}\n\n{about}"
 
 
-def _kind(thing: Any) -> str:
-    """The public class that a public object is one of."""
-    return next(kind.__name__ for kind in type(thing).__mro__ if kind.__name__ in topos.__all__)
+def _constant(name: str, thing: Any) -> str:
+    """The string that stands below a public object where its module makes it."""
+    body = ast.parse(Path(inspect.getfile(type(thing))).read_text(encoding="utf-8")).body
+    for node, after in zip(body, body[1:], strict=False):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and isinstance(after, ast.Expr):
+            return str(ast.literal_eval(after.value)).partition("\n")[0]
+    raise SystemExit(f"documentation: {name} has no text below it")
 
 
 def _code(name: str, thing: Any) -> str:
     if inspect.isclass(thing) and issubclass(thing, BaseException | enum.Enum):
         bases = [base.__name__ for base in thing.__bases__ if base is not enum.Enum]
         return f"`{name}({', '.join(bases)})`: " if bases else ""
+    if inspect.isclass(thing) and name not in MADE_BY_CALLERS:
+        return ""
     return f"`{name}{signature(thing)}`: "
 
 
@@ -104,8 +135,14 @@ def _members(kind: type) -> Iterator[str]:
     if issubclass(kind, enum.Enum):
         yield from (f"- `{kind.__name__}.{member.name}`" for member in kind)
         return
+    plumbing = PLUMBING.get(kind.__name__, set())
     for name, member in vars(kind).items():
-        if name.startswith("_") or inspect.isdatadescriptor(member) and not isinstance(member, property):
+        if (
+            name.startswith("_")
+            or name in plumbing
+            or inspect.isdatadescriptor(member)
+            and not isinstance(member, property)
+        ):
             continue
         plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
         if isinstance(member, property):
@@ -154,13 +191,9 @@ def opcodes() -> list[type[Opcode]]:
     order = list(KINDS.values())
 
     def place(kind: type[Opcode]) -> tuple[int, str, int]:
-        name = kind_name(kind)
-        module = import_module(kind.__module__)
-        return (
-            order.index(name) if name in order else len(order),
-            kind.__module__,
-            list(vars(module)).index(kind.__name__),
-        )
+        name, module = kind_name(kind), kind.__module__
+        line = list(vars(import_module(module))).index(kind.__name__)
+        return order.index(name) if name in order else len(order), module, line
 
     return sorted([*found, *maps], key=place)
 

@@ -29,7 +29,8 @@ def whole_or_nothing(method: Method) -> Method:
             self.reset(mark)
             raise
 
-    call.__code__ = call.__code__.replace(co_name=method.__name__)  # the name that recording lines and errors give
+    named: Any = call
+    named.__code__ = named.__code__.replace(co_name=method.__name__)  # the name that recording lines and errors give
     return cast("Method", call)
 
 

@@ -150,7 +150,8 @@ class Tensor(Composites):
         if not self.shape.volume:
             return None
         assert self.element is not None
-        return Tensor.of(self._array[*(0,) * self.shape.rank, ...], self.element)
+        first: Any = (*(0,) * self.shape.rank, ...)
+        return Tensor.of(self._array[first], self.element)
 
     # out
     def numpy(self) -> Array:
