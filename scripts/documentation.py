@@ -5,8 +5,8 @@
 
 A page is its own source. The blocks of one page run in order and share their names, as one program in pieces; lines are
 counted from 1 in each block. A `text` block below a Python block is its output. A block marked `python raises` ends in
-an error, whose name and message are its output. What stands from `<!-- generated: NAME -->` to `<!-- end -->` is made by
-`documentation_tables`.
+an error, whose name and message are its output. `documentation_tables` makes what stands between
+`<!-- generated: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import enum
 import inspect
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
@@ -86,7 +87,7 @@ def public_names() -> dict[str, list[str]]:
             names = [alias.asname or alias.name for alias in node.names]
             stages.setdefault("" if stage.startswith("_") else stage, []).extend(n for n in names if n in topos.__all__)
     order = [stage for stage in STAGES if stage in stages]
-    return {stage: sorted(stages[stage], key=str.lower) for stage in [*order, *(set(stages) - set(order))]}
+    return {stage: sorted(stages[stage], key=str.lower) for stage in [*order, *sorted(set(stages) - set(order))]}
 
 
 def api() -> str:
@@ -131,24 +132,33 @@ def _code(name: str, thing: Any) -> str:
 
 
 def _members(kind: type) -> Iterator[str]:
-    """The public methods, properties and constants that a class itself defines."""
+    """The public attributes, methods and properties that a class, or a base of it that is not public, defines."""
     if issubclass(kind, enum.Enum):
         yield from (f"- `{kind.__name__}.{member.name}`" for member in kind)
         return
-    plumbing = PLUMBING.get(kind.__name__, set())
-    for name, member in vars(kind).items():
-        if (
-            name.startswith("_")
-            or name in plumbing
-            or inspect.isdatadescriptor(member)
-            and not isinstance(member, property)
-        ):
-            continue
-        plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-        if isinstance(member, property):
-            yield f"- `{name}`: {first_line(getattr(kind, name))}"
-        elif inspect.isfunction(plain):
-            yield f"- `{name}{signature(plain)}`: {first_line(getattr(kind, name))}"
+    own = list(itertools.takewhile(lambda base: base is kind or base.__name__ not in topos.__all__, kind.__mro__))
+    own = [base for base in own if base.__module__.startswith("topos.")]
+    left_out = PLUMBING.get(kind.__name__, set())
+    attributes = [*getattr(kind, "_fields", ()), *itertools.chain.from_iterable(_slots(base) for base in own)]
+    shown = [f"`{name}`" for name in attributes if not name.startswith("_") and name not in left_out]
+    if shown:
+        yield f"- attributes: {', '.join(shown)}"
+    members = {name: member for base in reversed(own) for name, member in vars(base).items()}
+    for name, member in members.items():
+        if not name.startswith("_") and name not in left_out:
+            yield from _member(name, member, first_line(getattr(kind, name)))
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    return tuple(getattr(kind, "__slots__", ()))
+
+
+def _member(name: str, member: Any, about: str) -> Iterator[str]:
+    plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+    if isinstance(member, property):
+        yield f"- `{name}`: {about}"
+    elif inspect.isfunction(plain):
+        yield f"- `{name}{signature(plain)}`: {about}"
 
 
 def signature(thing: Any) -> str:
@@ -222,7 +232,8 @@ def instructions() -> str:
 def derivative_rules() -> str:
     """Every derivative rule as it spells itself."""
     rows = [
-        [f"`{name}`", f"`{call}`", "<br>".join(f"{role}: {text}" for role, text in cts)] for name, call, cts in rules()
+        [f"`{name}`", f"`{call}`", "<br>".join(f"{operand}: {text}" for operand, text in cotangents)]
+        for name, call, cotangents in rules()
     ]
     return table(["instruction", "`y`", "cotangents"], rows)
 
