@@ -25,7 +25,21 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """What an entry's declaration leaves to be done. Holds no state; usable from several threads at once."""
+    """What an entry's declaration leaves to be done. Holds no state; usable from several threads at once.
+
+    >>> from topos import Tape
+    >>> network, (weight, half) = Tape.record(lambda tape: [weight := tape.parameter(8.0), weight / 2])
+    >>> plan = network.entry(weight).carry({weight: half}).lower()
+    >>> print(plan.describe())
+       0  Parameter                         []           kept
+       1  Leaf                              []           freed after 2
+       2  Div            0, 1               []           carries 0
+    plan: forward; 3 of 3 nodes evaluated, 1 readable
+    live volume: peak 3 elements at node 2, retain-all 3
+    >>> state = network.state()
+    >>> plan.advance(state, steps=3).of(weight), state.of(weight)
+    (Tensor([8., 4., 2.], f32), Tensor(1., f32))
+    """
 
     __slots__ = ("_freed_after", "_length", "_rows", "_spec", "_steps", "entry", "results")
 

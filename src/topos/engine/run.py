@@ -61,7 +61,14 @@ class Gradients(Field):
 
 
 class Run:
-    """The values of one evaluation. Results own their buffers and outlive later calls."""
+    """The values of one evaluation. Results own their buffers and outlive later calls.
+
+    >>> from topos import Tape
+    >>> network, (weight, cube) = Tape.record(lambda tape: [weight := tape.parameter(2.0), weight * weight * weight])
+    >>> run = network.forward(network.parameters())
+    >>> run.of({"cube": cube}), run.backward(cube).of(weight)
+    ({'cube': Tensor(8., f32)}, Tensor(12., f32))
+    """
 
     __slots__ = ("_length", "_readable", "_retains", "_spec", "_values", "_watch")
 

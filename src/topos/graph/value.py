@@ -61,6 +61,13 @@ class Value(Trace):
     Beside it may stand a Python number (a leaf, spread by a recorded `Broadcast` where the rank is above 0), an array
     or tensor (a leaf of its own shape), or a symbol of the same family. `==` is identity of the node. After the tape is
     sealed it raises `SealedError`: take `.symbol()` before.
+
+    >>> from topos import Tape
+    >>> tape = Tape()
+    >>> x = tape.input([1, 2, 3])
+    >>> y = 2 * x[:2]
+    >>> y.shape, y.symbol(), x.payload()
+    ([2], %4, Tensor([1., 2., 3.], f32))
     """
 
     __slots__ = ()

@@ -170,7 +170,8 @@ class Tensor(Composites):
         if not self.shape.volume:
             return None
         assert self.element is not None
-        return Tensor.of(self._array[(0,) * self.shape.rank or ...].reshape(()), self.element)
+        first: Any = (*(0,) * self.shape.rank, ...)
+        return Tensor.of(self._array[first], self.element)
 
     # out
     def numpy(self) -> Array:
@@ -230,8 +231,8 @@ class Tensor(Composites):
 
     def __repr__(self) -> str:
         if self.ids is not None:
-            return f"Tensor.selection({_digits(self.ids)}, {self.vocab})"
-        return f"Tensor({_digits(self.numpy())}, {self.element})"
+            return f"Tensor.selection({_digits(self.ids, 'Tensor.selection(')}, {self.vocab})"
+        return f"Tensor({_digits(self.numpy(), 'Tensor(')}, {self.element})"
 
 
 def constant(shape: Shape, element: Element, count: int) -> Tensor:
@@ -255,5 +256,5 @@ def _selected(ids: Array, vocab: int) -> Tensor:
     return Tensor.selection(ids, vocab, absent=-1)
 
 
-def _digits(array: Array) -> str:
-    return np.array2string(array, separator=", ", threshold=64)
+def _digits(array: Array, before: str) -> str:
+    return np.array2string(array, separator=", ", threshold=64, prefix=before)
