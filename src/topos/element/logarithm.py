@@ -1,8 +1,9 @@
 """`ln` and `log1p`, once each for binary32 and binary64.
 
-`x = 2^k m` with `m` between `sqrt(1/2)` and `sqrt(2)`, `f = m - 1`, `s = f / (f + 2)`, and `ln(m) = ln((1 + s) / (1 - s))`
-as an odd polynomial in `s` (Muller, "Elementary Functions", section on logarithms). In binary64 the leading terms `k ln(2) +
-f - f^2/2` are summed with their rounding errors, using `ln(m) = f - f^2/2 + s (f^2/2 + z L(z))`, `z = s^2`.
+`x = 2^k m` with `m` between `sqrt(1/2)` and `sqrt(2)`, `f = m - 1`, `s = f / (f + 2)`, and `ln(m) = ln((1 + s) / (1 -
+s))` as an odd polynomial in `s` (Muller, "Elementary Functions", section on logarithms). In binary64 the leading
+terms `k ln(2) + f - f^2/2` are summed with their rounding errors, using `ln(m) = f - f^2/2 + s (f^2/2 + z L(z))`, `z
+= s^2`.
 """
 
 from __future__ import annotations
