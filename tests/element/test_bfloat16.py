@@ -69,7 +69,9 @@ def test_widening_is_exact_for_every_pattern() -> None:
 
 
 def test_binary64_rounds_once() -> None:
-    x = np.array([1 + 2.0**-8 + 2.0**-40, 1 + 3 * 2.0**-8 - 2.0**-40, -(1 + 2.0**-8 + 2.0**-50), 2.0**-134 + 2.0**-200])
+    x = np.array(
+        [1 + 2.0**-8 + 2.0**-40, 1 + 3 * 2.0**-8 - 2.0**-40, -(1 + 2.0**-8 + 2.0**-50), 2.0**-134 * (1 + 2.0**-52)]
+    )
     assert bf16.round(x).astype(np.float64).tolist() == [1 + 2.0**-7, 1 + 2.0**-7, -(1 + 2.0**-7), 2.0**-133]
     assert bf16.cast(x, f64).view(np.uint16).tolist() == bf16.round(x).view(np.uint16).tolist()
     g = np.random.default_rng(4)

@@ -1,4 +1,4 @@
-"""The bodies read by another vocabulary: typed scalars with exact rational products give the bits of the NumPy reading."""
+"""The bodies read a second time, over typed scalars and exact rational products: the bits of the NumPy reading."""
 
 from __future__ import annotations
 

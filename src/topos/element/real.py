@@ -72,7 +72,7 @@ class Real(Element):
         try:
             return np.array(float(count), self.dtype)
         except OverflowError:
-            return np.array(math.copysign(math.inf, count), self.dtype)
+            return np.array(-math.inf if count < 0 else math.inf, self.dtype)
 
     def admit(self, array: Array) -> Array:
         """An array a caller hands in, as `dtype`, rounded once; bool is 0 and 1.
