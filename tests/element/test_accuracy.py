@@ -20,14 +20,14 @@ F64_BOUNDS = {
     "exp": 0.84,  # a subnormal result is rounded a second time
     "ln": 0.66,
     "sqrt": 0.5,
-    "tanh": 0.82,
+    "tanh": 0.62,
     "sin": 0.82,
     "cos": 0.82,
     "log1p": 0.68,
-    "expm1": 0.85,
-    "erf": 0.85,
-    "erf_derivative": 0.88,
-    "powf": 0.88,
+    "expm1": 0.66,
+    "erf": 0.76,
+    "erf_derivative": 0.84,
+    "powf": 0.84,
 }
 CASES = [(name, element) for element in ELEMENTS for name in F64_BOUNDS]
 
@@ -101,10 +101,12 @@ def test_f32_sweep(function: str) -> None:
         x = part.view(np.float32)
         exact, result = REFERENCES[function](x.astype(np.float64)), getattr(f32, function)(x).astype(np.float64)
         assert np.array_equal(np.isnan(exact), np.isnan(result))
-        known = ~np.isnan(exact)
-        exact, result, x = exact[known], result[known], x[known]
+        exact, result = (
+            np.nan_to_num(exact, posinf=np.inf, neginf=-np.inf),
+            np.nan_to_num(result, posinf=np.inf, neginf=-np.inf),
+        )
         exact = np.clip(exact, -(2.0**128), 2.0**128)
-        result = np.clip(result, -(2.0**128), 2.0**128)
+        result = np.clip(result, -(2.0**128), 2.0**128)  # infinity stands there
         place = np.ldexp(1.0, np.clip(np.frexp(exact)[1] - 24, -149, 104))
         found = np.abs(result - exact) / place
         assert found.max() <= F32_BOUND, x[found.argmax()]
