@@ -213,6 +213,8 @@ def power_table() -> tuple[list[float], list[float]]:
 
 def tuple_text(name: str, meaning: str, values: list[float]) -> str:
     """One tuple of the module as source."""
+    if len(values) == 1:
+        return f"\n# {meaning}\n{name} = ({values[0]!r},)\n"
     lines = "".join(f"    {value!r},\n" for value in values)
     return f"\n# {meaning}\n{name} = (\n{lines})\n"
 
