@@ -142,6 +142,18 @@ def test_pow_agrees_with_the_platform_on_every_pair_of_specials() -> None:
         assert same(result, wanted) or math.isclose(result, wanted, rel_tol=3e-16), (x, y, result, wanted)
 
 
+def test_pow_is_exact_where_the_power_is_a_number() -> None:
+    whole = [(n, k) for n in range(2, 60) for k in range(54) if n**k < 2**53]
+    base, exponent = (np.array(values, np.float64) for values in zip(*whole, strict=True))
+    assert f64.powf(base, exponent).tolist() == [float(n**k) for n, k in whole]
+    x = np.random.default_rng(7).integers(1, 2**63, 3000, dtype=np.uint64).view(np.float64)
+    x = x[np.isfinite(x)]
+    assert np.array_equal(f64.powf(x, f64.one), x)
+    assert np.array_equal(f64.powf(-x, f64.one), -x)
+    roots = np.rint(np.random.default_rng(8).uniform(1, 2**26, 2000))
+    assert np.array_equal(f64.powf(roots * roots, np.array(0.5)), roots)
+
+
 F32_BITS = [
     ("erf", 1e-8, 0x3241DAA4), ("erf", 1e-7, 0x33F2514D), ("erf", 1e-5, 0x373D4F84), ("erf", 1e-3, 0x3A93E61C),
     ("erf", 0.5, 0x3F053F7B), ("erf", 1.0, 0x3F57BB3D), ("erf", 2.0, 0x3F7ECD71), ("erf", 3.0, 0x3F7FFE8D),
