@@ -101,10 +101,7 @@ def test_f32_sweep(function: str) -> None:
         x = part.view(np.float32)
         exact, result = REFERENCES[function](x.astype(np.float64)), getattr(f32, function)(x).astype(np.float64)
         assert np.array_equal(np.isnan(exact), np.isnan(result))
-        exact, result = (
-            np.nan_to_num(exact, posinf=np.inf, neginf=-np.inf),
-            np.nan_to_num(result, posinf=np.inf, neginf=-np.inf),
-        )
+        exact[np.isnan(exact)] = result[np.isnan(result)] = 0.0
         exact = np.clip(exact, -(2.0**128), 2.0**128)
         result = np.clip(result, -(2.0**128), 2.0**128)  # infinity stands there
         place = np.ldexp(1.0, np.clip(np.frexp(exact)[1] - 24, -149, 104))

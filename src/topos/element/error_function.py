@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from topos.element import coefficients as c
 from topos.element.exponential import exp_reduced, exp_wide, reduced
-from topos.element.steps import clamp, fast_two_sum, polynomial, power_of_two, scaled, two_sum
+from topos.element.steps import fast_two_sum, polynomial, power_of_two, scaled, two_sum
 from topos.element.vocabulary import Value, Vocabulary
 
 
@@ -75,7 +75,8 @@ def erf_derivative_f64(m: Vocabulary, x: Value) -> Value:
 
     The square, the exponential and the constant are each kept in two parts; the power of two comes last.
     """
-    a = clamp(m, m.absolute(x), 0.0, 28.0)
+    a = m.absolute(x)
+    a = m.select(a > 28.0, 28.0, a)
     square, square_error = m.two_product(a, a)
     shifted, r, rest = reduced(-square, -square_error)
     e, e_low = fast_two_sum(*exp_reduced(r, rest))

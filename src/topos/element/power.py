@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from topos.element import coefficients as c
 from topos.element.exponential import exp_reduced, exp_wide, reduced
-from topos.element.logarithm import log_wide, parts
+from topos.element.logarithm import SQRT_HALF_BITS, log_wide, parts
 from topos.element.steps import INFINITY, NAN, ROUND, ROUND_BITS, TWO_52, clamp, fast_two_sum, polynomial, scaled
 from topos.element.vocabulary import Table, Value, Vocabulary
 
@@ -18,7 +18,6 @@ LOG_HIGH = Table("power_log_high", lambda: c.POWER_LOG_HIGH)
 LOG_LOW = Table("power_log_low", lambda: c.POWER_LOG_LOW)
 FIRST_ENTRY = 181
 """`256 / m` for `m` just below `sqrt(2)`, rounded: the first index of the tables."""
-SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 
 
 def finish(m: Vocabulary, power: Value, x: Value, y: Value) -> Value:
