@@ -87,7 +87,7 @@ def _tensor(operand: Any, element: Element, opcode: Opcode) -> Tensor:
     try:
         return Tensor(operand, element)
     except ToposError as error:
-        raise type(error)(f"{opcode.rule}: {error}") from None
+        raise error.restated(type(error), f"{opcode.rule}: {error}") from None
 
 
 def _spread(opcode: Opcode, operands: tuple[Any, ...], shapes: list[Shape]) -> Shape | None:
