@@ -61,7 +61,7 @@ def einsum(spec: str, *values: T) -> T:
     axes, the others are contracted), and the result's axes are put in order. Every axis is one letter; an operand
     does not name one twice. Raises `ShapeError`.
     """
-    first = _first("einsum", values)
+    _first("einsum", values)
     terms, result = _terms(spec, values)
     return _whole(values, lambda: _contract(list(values), terms, result))
 
