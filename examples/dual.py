@@ -8,8 +8,7 @@ The graph is recorded over this element. A slope of 1 fed into one weight comes 
 that weight, which must agree with the gradient that `differentiate` records. The recorded gradient, run over the same
 duals, brings the second derivatives along: forward over reverse.
 
-Prints the loss as a dual number, the gradient by both ways, how far they stand
-apart, and the second derivatives.
+Prints the loss as a dual number, the gradient by both ways, how far they stand apart, and the second derivatives.
 """
 
 from __future__ import annotations

@@ -72,7 +72,9 @@ def chunk_distances(function: str, element: str, operands: list[list[float]], re
     ]  # fmt: skip
 
 
-def distances(function: str, element: str, operands: tuple[Array, ...], results: Array, parallel: bool = False) -> Array:
+def distances(
+    function: str, element: str, operands: tuple[Array, ...], results: Array, parallel: bool = False
+) -> Array:
     """The distance of every result from the exact value; operands finite and in the domain."""
     jobs = []
     for start in range(0, results.size, CHUNK):
@@ -94,7 +96,9 @@ def everywhere(generator: np.random.Generator, element: str, count: int) -> Arra
     return np.where(np.isfinite(numbers), numbers, dtype.type(1))
 
 
-def near(generator: np.random.Generator, points: Iterator[float] | list[float], count: int, dtype: np.dtype[Any]) -> Array:
+def near(
+    generator: np.random.Generator, points: Iterator[float] | list[float], count: int, dtype: np.dtype[Any]
+) -> Array:
     """Numbers within a few hundred steps of the given points."""
     centres = generator.choice(np.array(list(points), dtype), count)
     integer = np.dtype(f"i{dtype.itemsize}")
