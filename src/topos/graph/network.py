@@ -25,6 +25,15 @@ class Network:
     """The sealed spec: structure, shapes, initials and input defaults, and no live weights.
 
     Safe to share between threads; neither copied nor pickled. `into_tape` consumes it.
+
+    >>> from topos import Tape
+    >>> network, total = Tape.record(lambda tape: tape.input([1, 2], name="x").sum())
+    >>> print(network.describe(names=True))
+       0  Input                             [2]          x
+       1  Sum            0                  []
+    network: 2 nodes, 0 parameters, 1 input
+    >>> network.entry(total).interpret(network.parameters(), {"x": [3, 4]}).of(total)
+    Tensor(7., f32)
     """
 
     __slots__ = ("_consumed", "_length", "_spec")
@@ -76,9 +85,7 @@ class Network:
             digest.update(f"{row.opcode!r} {row.operands} {row.shape} {row.element} {spec.ids.get(index)}\n".encode())
             payload = spec.payloads.get(index)
             if payload is not None:
-                constant = payload.as_constant() or payload
-                array = constant.ids if constant.ids is not None else constant.numpy()
-                digest.update(array.tobytes())
+                digest.update(_pattern(payload))
         return digest.hexdigest()
 
     def into_tape(self) -> Tape:
@@ -124,6 +131,18 @@ class Network:
 
     def __repr__(self) -> str:
         return "Network(consumed)" if self._spec is None else f"Network({self._length} nodes, {self._spec.element})"
+
+
+def _pattern(payload: Tensor) -> bytes:
+    """A payload's bits, once where one number fills every place, however it is stored."""
+    if payload.ids is not None:
+        return payload.ids.tobytes()
+    array = payload.numpy()
+    first = array[(slice(0, 1),) * array.ndim].tobytes()
+    if payload.as_constant() is None:
+        whole = array.tobytes()
+        return first if whole[-len(first) :] == first and whole == first * array.size else whole
+    return first
 
 
 def _later(stage: str) -> Any:

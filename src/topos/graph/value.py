@@ -45,8 +45,11 @@ class Trace(Composites):
     def counted(self, count: int) -> Self:
         return type(self)(self._tape, self._tape.constant(self.index, count))
 
+    def __array__(self, *arguments: Any, **options: Any) -> NoReturn:
+        raise RecordedError("array: a recorded value has no numbers yet; run an entry and read run.of(symbol)")
+
     def mark(self) -> int:
-        return len(self._tape)
+        return self._tape.mark()
 
     def reset(self, mark: int) -> None:
         self._tape.reset(mark)
@@ -58,6 +61,13 @@ class Value(Trace):
     Beside it may stand a Python number (a leaf, spread by a recorded `Broadcast` where the rank is above 0), an array
     or tensor (a leaf of its own shape), or a symbol of the same family. `==` is identity of the node. After the tape is
     sealed it raises `SealedError`: take `.symbol()` before.
+
+    >>> from topos import Tape
+    >>> tape = Tape()
+    >>> x = tape.input([1, 2, 3])
+    >>> y = 2 * x[:2]
+    >>> y.shape, y.symbol(), x.payload()
+    ([2], %4, Tensor([1., 2., 3.], f32))
     """
 
     __slots__ = ()
