@@ -357,8 +357,8 @@ def test_to_its_own_element_is_itself() -> None:
     [
         (
             bool,
-            "bool: a recorded value has no truth; choose with where(mask, a, b) and .step(threshold), or read a "
-            "computed one with run.of(symbol)",
+            "bool: a value has no one truth; choose with where(mask, a, b) and .step(threshold), or read the number: "
+            "float(run.of(symbol))",
         ),
         (float, "float: a recorded value has no number yet; run an entry and read run.of(symbol)"),
         (iter, "iteration: a value is not iterated; take parts with x[i], or .numpy() of a tensor"),

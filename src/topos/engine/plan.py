@@ -65,7 +65,7 @@ class Plan:
         fed = read_feeds(self._spec, self._length, feeds, copy=self.entry.backward, carried=carried)
         return self._run(parameters, fed, 0)[0]
 
-    def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int = 1) -> Run:
+    def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int | None = None) -> Run:
         """Runs and then replaces what the entry carries, all of a step at once; results show values from before.
 
         With `steps=n` a feed of its node's shape serves every step, one of `[n] + shape` gives one per step, and each
@@ -74,17 +74,17 @@ class Plan:
         """
         if not isinstance(state, State):
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
-        if not isinstance(steps, int) or steps < 1:
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
             raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
         fed = read_feeds(
             self._spec,
             self._length,
             feeds,
-            steps=None if steps == 1 else steps,
+            steps=steps,
             copy=self.entry.backward,
             carried=carried_rows(self.entry.carry, state),
         )
-        if steps == 1:
+        if steps is None:
             run, following = self._run(state, fed, 0)
             state.replace(following)
             return run
