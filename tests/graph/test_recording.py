@@ -371,7 +371,7 @@ def test_to_its_own_element_is_itself() -> None:
             (
                 compare,
                 "comparison: values are not ordered; x.step(threshold) is 1 where x >= threshold, and where(mask, a, "
-                "b) chooses; read a computed value with run.of(symbol)",
+                "b) chooses; or compare the numbers: float(run.of(symbol))",
             )
             for compare in (lambda x: x < 1, lambda x: x <= x, lambda x: x < 1, lambda x: x >= 0.5)
         ),
