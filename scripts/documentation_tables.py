@@ -46,6 +46,7 @@ PLUMBING = {
     "Run": {"found", "with_values"},
     "Shape": {"axis", "with_axis"},
     "State": {"of_network", "replace"},
+    "Table": {"get", "rows"},
     "Tape": {
         *("append", "constant", "index_of", "label_at", "name_at", "over"),
         *("payload_at", "place", "reset", "row", "symbol_at"),
@@ -138,8 +139,8 @@ def _members(kind: type) -> Iterator[str]:
         return
     own = list(itertools.takewhile(lambda base: base is kind or base.__name__ not in topos.__all__, kind.__mro__))
     own = [base for base in own if base.__module__.startswith("topos.")]
-    left_out = PLUMBING.get(kind.__name__, set())
-    attributes = [*getattr(kind, "_fields", ()), *itertools.chain.from_iterable(_slots(base) for base in own)]
+    left_out: set[str] = set().union(*(PLUMBING.get(base.__name__, set()) for base in own))
+    attributes = dict.fromkeys(itertools.chain.from_iterable(_attributes(base) for base in own))
     shown = [f"`{name}`" for name in attributes if not name.startswith("_") and name not in left_out]
     if shown:
         yield f"- attributes: {', '.join(shown)}"
@@ -149,8 +150,9 @@ def _members(kind: type) -> Iterator[str]:
             yield from _member(name, member, first_line(getattr(kind, name)))
 
 
-def _slots(kind: type) -> tuple[str, ...]:
-    return tuple(getattr(kind, "__slots__", ()))
+def _attributes(kind: type) -> list[str]:
+    """The attributes that a class declares: slots, fields of a named tuple, annotations."""
+    return [*vars(kind).get("_fields", ()), *vars(kind).get("__slots__", ()), *inspect.get_annotations(kind)]
 
 
 def _member(name: str, member: Any, about: str) -> Iterator[str]:
