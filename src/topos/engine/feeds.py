@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from topos.engine.state import State
 from topos.errors import ElementError, FeedError, KinshipError, ShapeError
-from topos.graph import Parameters
+from topos.graph import Parameters, Symbol
 from topos.graph.spec import Ids, Spec
 from topos.op import Input, Parameter
 from topos.shape import Shape
@@ -53,8 +53,18 @@ def input_index(spec: Spec, key: Any, length: int) -> int:
     return index
 
 
-def read_feeds(spec: Spec, length: int, feeds: Mapping[Any, Any] | None, steps: int | None, copy: bool) -> Feeds:
+def read_feeds(
+    spec: Spec,
+    length: int,
+    feeds: Mapping[Any, Any] | None,
+    *,
+    steps: int | None = None,
+    copy: bool,
+    carried: Collection[int] = (),
+) -> Feeds:
     """Every feed as tensors. `steps` is the number of steps where a leading axis may give one payload per step.
+
+    `carried` are the inputs that the run's State holds and nobody feeds.
 
     Raises `FeedError` that names the input, its recording line and both shapes.
     """
@@ -65,6 +75,8 @@ def read_feeds(spec: Spec, length: int, feeds: Mapping[Any, Any] | None, steps: 
         index = input_index(spec, key, length)
         if index in result.fixed or index in result.stacked:
             raise FeedError(f"feed: {spec.label(index)} is fed twice")
+        if index in carried:
+            raise FeedError(f"feed: {spec.label(index)} is carried by this entry; the State holds its value")
         try:
             ids = spec.ids.get(index)
             if ids is None:
@@ -74,6 +86,11 @@ def read_feeds(spec: Spec, length: int, feeds: Mapping[Any, Any] | None, steps: 
         except (ElementError, ShapeError, FeedError) as error:
             raise FeedError(f"feed: {spec.label(index)}: {error}") from None
     return result
+
+
+def carried_rows(carry: Mapping[Symbol, Symbol], table: Parameters | State) -> set[int]:
+    """The rows that an entry carries, where it runs against a State."""
+    return {source.index for source in carry} if isinstance(table, State) else set()
 
 
 def _read_dense(spec: Spec, index: int, payload: Any, steps: int | None, copy: bool, result: Feeds) -> None:
@@ -107,16 +124,18 @@ def _read_ids(spec: Spec, index: int, ids: Ids, payload: Any, steps: int | None,
             raise FeedError(f"wants shape {spec.rows[index].shape}, got {payload.shape}")
         if ids.absent is None and (payload.ids < 0).any():
             raise FeedError("the selection selects nothing in some row, but this input declares no absent id")
-        result.fixed[index] = payload
+        result.fixed[index] = payload.among(spec.element)
         return
     given = as_array(payload)
     if given.shape != ids.shape and (steps is None or given.shape != (steps, *ids.shape)):
         raise FeedError(f"wants ids of shape {ids.shape}{_or_steps(steps, ids.shape)}, got {Shape(given.shape)}")
     checked = checked_ids(given, ids.vocab, ids.absent, "ids")
     if given.shape == ids.shape:
-        result.fixed[index] = Tensor.selection(checked, ids.vocab, absent=-1)
+        result.fixed[index] = Tensor.selection(checked, ids.vocab, absent=-1).among(spec.element)
     else:
-        result.stacked[index] = [Tensor.selection(part, ids.vocab, absent=-1) for part in _parts(checked)]
+        result.stacked[index] = [
+            Tensor.selection(part, ids.vocab, absent=-1).among(spec.element) for part in _parts(checked)
+        ]
 
 
 def _parts(array: Array) -> list[Array]:

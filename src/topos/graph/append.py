@@ -55,8 +55,11 @@ def _append_row(spec: Spec, opcode: Opcode, indices: list[int], writing: int | N
 def _append_plain(tape: Tape, spec: Spec, opcode: Opcode, operands: tuple[Any, ...], writing: int | None) -> int:
     """The instruction with a number, array, tensor or symbol among its operands."""
     recorded = [tape.index_of(o, opcode.rule) if isinstance(o, Trace | Symbol) else None for o in operands]
-    known = [spec.rows[index].element for index in recorded if index is not None]
-    element = opcode.result_element(known) or spec.element
+    known = {role: index for role, index in zip(opcode.roles, recorded, strict=True) if index is not None}
+    try:
+        element = opcode.result_element([spec.rows[index].element for index in known.values()]) or spec.element
+    except ToposError as error:
+        raise error.placed(spec.facts(tuple(known), list(known.values()))) from None
     payloads = [o if i is not None else _tensor(o, element, opcode) for o, i in zip(operands, recorded, strict=True)]
     shapes = [
         spec.rows[index].shape if index is not None else payload.shape

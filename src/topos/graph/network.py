@@ -85,10 +85,7 @@ class Network:
             digest.update(f"{row.opcode!r} {row.operands} {row.shape} {row.element} {spec.ids.get(index)}\n".encode())
             payload = spec.payloads.get(index)
             if payload is not None:
-                constant = payload.as_constant()
-                stored = payload if constant is None else constant
-                array = stored.ids if stored.ids is not None else stored.numpy()
-                digest.update(array.tobytes())
+                digest.update(_pattern(payload))
         return digest.hexdigest()
 
     def into_tape(self) -> Tape:
@@ -134,6 +131,18 @@ class Network:
 
     def __repr__(self) -> str:
         return "Network(consumed)" if self._spec is None else f"Network({self._length} nodes, {self._spec.element})"
+
+
+def _pattern(payload: Tensor) -> bytes:
+    """A payload's bits, once where one number fills every place, however it is stored."""
+    if payload.ids is not None:
+        return payload.ids.tobytes()
+    array = payload.numpy()
+    first = array[(slice(0, 1),) * array.ndim].tobytes()
+    if payload.as_constant() is None:
+        whole = array.tobytes()
+        return first if whole[-len(first) :] == first and whole == first * array.size else whole
+    return first
 
 
 def _later(stage: str) -> Any:

@@ -22,7 +22,7 @@ class Table:
 
     def __init__(self, family: Family, entries: Mapping[int, Tensor | None]) -> None:
         self._family = family
-        self._entries = dict(entries)
+        self._entries = dict(sorted(entries.items()))
 
     def of(self, symbol: Symbol) -> Tensor:
         """The tensor at a node. Raises `KinshipError` for another family, a node not covered, or an absent entry."""
@@ -67,8 +67,8 @@ class Table:
             return NotImplemented
         self._expect_kin(other)
         entries = dict(self._entries)
-        for index, own in self._entries.items():
-            theirs = other.get(index)
+        for index, theirs in other._entries.items():
+            own = entries.get(index)
             entries[index] = theirs if own is None else own if theirs is None else own + theirs
         return self._with(entries)
 

@@ -45,8 +45,11 @@ class Trace(Composites):
     def counted(self, count: int) -> Self:
         return type(self)(self._tape, self._tape.constant(self.index, count))
 
+    def __array__(self, *arguments: Any, **options: Any) -> NoReturn:
+        raise RecordedError("array: a recorded value has no numbers yet; run an entry and read run.of(symbol)")
+
     def mark(self) -> int:
-        return len(self._tape)
+        return self._tape.mark()
 
     def reset(self, mark: int) -> None:
         self._tape.reset(mark)

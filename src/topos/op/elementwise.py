@@ -135,10 +135,11 @@ class Powf(Elementwise):
         return m.powf(base, exponent)
 
     def derivative(self, seed: Any, output: Any, base: Any, exponent: Any) -> Cotangents:
-        lowered = exponent.select(exponent - exponent.one_like(), exponent.zero_like())
+        # Constants like the output: an operand may be a selection, which has no element of its own.
+        lowered = exponent.select(exponent - output.one_like(), output.zero_like())
         by_base = seed * (exponent * base.powf(lowered))
-        positive = exponent.step(exponent.zero_like())
-        at_zero = base.select(base, positive.select(exponent.one_like(), base))
+        positive = exponent.step(output.zero_like())
+        at_zero = base.select(base, positive.select(output.one_like(), base))
         guarded = output.select(at_zero, output.one_like())
         return by_base, seed * (output * guarded.ln())
 
@@ -202,6 +203,7 @@ class Cast(Opcode):
     """The operand in another element, rounded once; its cotangent is cast back."""
 
     __slots__ = ("element",)
+    rule = "to"
     roles = ("operand",)
     attributes: ClassVar[tuple[str, ...]] = ("element",)
     element: Element

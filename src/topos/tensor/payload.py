@@ -38,7 +38,7 @@ def element_of(payload: Any, array: Array) -> Element:
     """The element that a payload keeps when none is asked for: f64 and bf16 arrays their own, everything else f32."""
     if isinstance(payload, int | float | list | tuple) and not isinstance(payload, np.generic):
         return f32
-    if array.dtype == f64.dtype:
+    if array.dtype.kind == "f" and array.dtype.itemsize == f64.dtype.itemsize:  # in either byte order
         return f64
     return bf16 if array.dtype == bf16.dtype else f32
 

@@ -32,9 +32,10 @@ class Tensor(Composites):
     Tensor([[0.7615942, 0.5005202]], f32)
     """
 
-    __slots__ = ("_array", "element", "ids", "shape", "vocab")
+    __slots__ = ("_array", "_common", "element", "ids", "shape", "vocab")
     shape: Shape
     element: Element | None
+    _common: Element
     _array: Array | None
     ids: Array | None
     vocab: int
@@ -50,7 +51,15 @@ class Tensor(Composites):
 
     @classmethod
     def of(cls, array: Array, element: Element, shape: Shape | None = None) -> Tensor:
-        """Takes an array of the element's dtype as it is; nobody writes to it from now on."""
+        """Takes an array of the element's dtype as it is; nobody writes to it from now on.
+
+        NumPy's operators answer scalars for rank 0, which a user's element may hand on. Raises `ElementError` for
+        another dtype: an element's operation that forgot to come back to its own.
+        """
+        if type(array) is not np.ndarray:
+            array = np.asarray(array)
+        if array.dtype != element.dtype:
+            raise ElementError(f"element {element}: an operation answered {array.dtype}, wants {element.dtype}")
         tensor = object.__new__(cls)
         tensor._array = array
         tensor.element = element
@@ -88,13 +97,24 @@ class Tensor(Composites):
         an index outside `0 .. vocab - 1`.
         """
         ids = checked_ids(indices, vocab, absent, "selection")
+        return cls._of_ids(ids.reshape(-1), vocab, f32)
+
+    @classmethod
+    def _of_ids(cls, ids: Array, vocab: int, common: Element) -> Tensor:
         tensor = object.__new__(cls)
         tensor._array = None
+        tensor._common = common
         tensor.element = None
-        tensor.ids = ids.reshape(-1)
+        tensor.ids = ids
         tensor.vocab = vocab
         tensor.shape = Shape((ids.size, vocab))
         return tensor
+
+    def among(self, common: Element) -> Tensor:
+        """This tensor as a spec over `common` has it: what an instruction over selections alone answers is of it."""
+        if self.ids is None or self._common is common:
+            return self
+        return Tensor._of_ids(self.ids, self.vocab, common)
 
     # the payload that instructions run over
     def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
@@ -102,7 +122,7 @@ class Tensor(Composites):
         for operand in operands:
             if isinstance(operand, Recordable) and not isinstance(operand, Tensor):
                 return operand.apply(opcode, operands)  # type: ignore[return-value]
-        element = opcode.result_element([o.element for o in operands if isinstance(o, Tensor)]) or f32
+        element = opcode.result_element([o.element for o in operands if isinstance(o, Tensor)]) or self._common
         spread = self.shape if isinstance(opcode, Elementwise) else None
         tensors = [o if isinstance(o, Tensor) else operand_tensor(o, element, spread) for o in operands]
         shape = opcode.result_shape([tensor.shape for tensor in tensors])
@@ -124,7 +144,7 @@ class Tensor(Composites):
         return self._constant(count)
 
     def _constant(self, count: int) -> Tensor:
-        return constant(self.shape, self.element or f32, count)
+        return constant(self.shape, self.element or self._common, count)
 
     def dense(self, element: Element) -> Array:
         """The numbers as an array nobody may write to; a selection as its one-hot in `element`."""
