@@ -48,10 +48,10 @@ PLUMBING = {
     "State": {"of_network", "replace"},
     "Table": {"get", "rows"},
     "Tape": {
-        *("append", "constant", "index_of", "label_at", "name_at", "over"),
-        *("payload_at", "place", "reset", "row", "symbol_at"),
+        *("append", "constant", "index_of", "label_at", "mark", "name_at", "over"),
+        *("payload_at", "place", "reset", "row", "spec", "symbol_at", "write"),
     },
-    "Tensor": {"apply", "counted", "dense", "expect", "mark", "of", "one_like", "reset", "zero_like"},
+    "Tensor": {"among", "apply", "counted", "dense", "expect", "mark", "of", "one_like", "reset", "zero_like"},
     "ToposError": {"placed"},
     "Trace": {"apply", "counted", "element", "mark", "one_like", "reset", "shape", "zero_like"},
 }

@@ -1,5 +1,6 @@
 """The pages: their code runs, their outputs and tables are those of the code, their links lead somewhere."""
 
+import json
 import re
 from itertools import chain
 from pathlib import Path
@@ -48,7 +49,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         path, _, anchor = target.partition("#")
         file = page.parent / path if path else page
         assert not re.match(r"\w+:", target), f"{target}: pages link to pages of this project only"
-        assert file.is_file(), target
+        assert file.exists(), target
         assert not anchor or anchor in anchors(file), target
 
 
@@ -104,3 +105,12 @@ def test_every_instruction_has_its_rule_written_down() -> None:
     written = {name for name, _, _ in documentation_tables.rules()}
     sources = {"Leaf", "Parameter", "Input"}
     assert written == {opcode.name for opcode in documentation_tables.opcodes()} - sources
+
+
+def test_measured_distances_keep_the_bounds() -> None:
+    file = ROOT / "docs" / "accuracy.json"
+    measured = json.loads(file.read_text(encoding="utf-8"))
+    assert set(measured) == {"f32", "f64"}
+    for element, limit in (("f32", 0.501), ("f64", 0.9999)):
+        assert set(measured[element]) == {operation.value for operation in topos.MapOperation} | {"powf"}
+        assert max(measured[element].values()) <= limit
