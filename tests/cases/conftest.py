@@ -1,7 +1,7 @@
 """One function by every route there is: eager, interpreted, planned, with recorded gradients and with the engine's.
 
-The routes must agree bit for bit before a test sees a result. A test asks for `values` or `gradients`, and for the small
-tools that compare bits (`hexed`, `of_bits`, `ulps`).
+The routes must agree bit for bit before a test sees a result. A test asks for `values` or `gradients`, and for the
+small tools that compare bits (`hexed`, `of_bits`, `ulps`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+
 from topos import Network, Numerics, Symbol, Tape, Tensor, detach
 from topos.testing import assert_same_bits
 from topos.testing.bits import patterns
@@ -29,7 +30,9 @@ class Recorded(NamedTuple):
     recorded: list[Symbol]
 
 
-def record(function: Callable[..., Any], operands: Sequence[Any], differentiated: bool, as_parameters: bool) -> Recorded:
+def record(
+    function: Callable[..., Any], operands: Sequence[Any], differentiated: bool, as_parameters: bool
+) -> Recorded:
     """The function over one source per operand; differentiated, its one result is summed where it has a rank."""
     tape = Tape()
     payloads = [operand if isinstance(operand, Tensor) else Tensor(operand) for operand in operands]

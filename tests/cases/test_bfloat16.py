@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from topos import Tape, Tensor, bf16, detach, f32, f64
+
+from topos import Tape, Tensor, bf16, detach, f32
 from topos.testing import assert_same_bits
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from topos import ElementError, FeedError, ShapeError, Tape, Tensor, detach
 from topos.testing import assert_same_bits
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from topos import Tape, Tensor, detach
 from topos.testing import assert_same_bits
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from topos import ElementError, Tape, Tensor, bf16, detach, f32, f64
 from topos.testing import assert_same_bits
 
@@ -121,7 +122,7 @@ def odd_arrays() -> dict[str, tuple[Array, Any]]:
 
 @pytest.mark.parametrize("name", odd_arrays())
 def test_c55_odd_strides(values, gradients, name):
-    """Accepted with the right values, eagerly, as a default, fed and as a parameter; the caller's array stays as it was."""
+    """Accepted with the right values by every door, and the caller's array stays as it was."""
     array, listed = odd_arrays()[name]
     element = f64 if array.dtype.itemsize == 8 else f32
     expected = np.array(listed, element.dtype)
