@@ -15,7 +15,7 @@ from typing import Any
 from documentation_rules import rules
 
 import topos
-from topos import op
+from topos import op, testing
 from topos.op import Opcode
 
 ROOT = Path(__file__).parents[1]
@@ -97,6 +97,7 @@ def api() -> str:
     for stage, names in public_names().items():
         parts.append(f"## {STAGES.get(stage, stage)}")
         parts += [_entry(name, getattr(topos, name)) for name in names]
+    parts += ["## topos.testing", first_line(testing), "\n".join(_listed(testing))]
     return "\n\n".join(parts)
 
 
@@ -108,10 +109,18 @@ def _entry(name: str, thing: Any) -> str:
     if inspect.isfunction(thing):
         return f"### {name}\n\n{_code(name, thing)}{first_line(thing)}"
     if inspect.ismodule(thing):
-        members = [f"- `{member}`: {first_line(getattr(thing, member))}" for member in thing.__all__]
-        return "\n".join([f"### {name}\n\n{first_line(thing)}", "", *members])
+        return "\n".join([f"### {name}\n\n{first_line(thing)}", "", *_listed(thing)])
     about = "The version of the package." if name == "__version__" else _constant(name, thing)
     return f"### {name}\n\n{about}"
+
+
+def _listed(module: Any) -> list[str]:
+    """A line for each public name of a module."""
+    things = [(name, getattr(module, name)) for name in module.__all__]
+    return [
+        f"- `{name}{signature(thing) if inspect.isfunction(thing) else ''}`: {first_line(thing)}"
+        for name, thing in things
+    ]
 
 
 def _constant(name: str, thing: Any) -> str:
