@@ -67,6 +67,8 @@ class Tensor(Composites):
 
         Raises `ElementError` for a writable array or one that would need a conversion.
         """
+        if not isinstance(array, np.ndarray):
+            raise ElementError(f"frozen: wants a NumPy array, got {type(array).__name__}")
         element = element_of(array, array)
         if array.dtype != element.dtype:
             raise ElementError(f"frozen: wants an array of {element}, got {array.dtype}; Tensor(array) converts")
@@ -167,7 +169,7 @@ class Tensor(Composites):
         if not self.shape.volume:
             return None
         assert self.element is not None
-        return Tensor.of(self._array[(0,) * self.shape.rank or ...].reshape(()), self.element)
+        return Tensor.of(self._array[(*(0,) * self.shape.rank, ...)], self.element)
 
     # out
     def numpy(self) -> Array:
