@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from topos.engine.feeds import read_feeds, source_payloads, symbol_of
+from topos.engine.feeds import carried_rows, read_feeds, source_payloads, symbol_of
 from topos.engine.interpreter import execute, owned, steps_of
 from topos.engine.liveness import schedule
 from topos.engine.numerics import Numerics
@@ -24,6 +25,11 @@ class Entry:
 
     `roots` and then `observe` are the results, in order; `carry` maps a parameter or an input to the value that
     replaces it after a run; `backward` retains every value; `numerics` is the posture; `diagnose` watches values.
+
+    >>> from topos import Tape
+    >>> network, (weight, double) = Tape.record(lambda tape: [weight := tape.parameter(0.5), weight + weight])
+    >>> network.compile(Entry(double, observe=weight)).forward(network.parameters()).of([double, weight])
+    [Tensor(1., f32), Tensor(0.5, f32)]
     """
 
     __slots__ = ("backward", "carry", "diagnose", "numerics", "observe", "roots")
@@ -43,7 +49,7 @@ class Entry:
         numerics: Numerics = Numerics.FAST,
         diagnose: bool = False,
     ) -> None:
-        facts = (_listed(roots), _listed(observe), dict(carry or {}), backward, numerics, diagnose)
+        facts = (_listed(roots), _listed(observe), MappingProxyType(dict(carry or {})), backward, numerics, diagnose)
         if not isinstance(numerics, Numerics):
             raise RecordedError(f"entry: numerics is Numerics.EXACT or Numerics.FAST, got {numerics!r}")
         for name, fact in zip(("roots", "observe", "carry", "backward", "numerics", "diagnose"), facts, strict=True):
@@ -60,10 +66,11 @@ class Entry:
         return isinstance(other, Entry) and all(getattr(self, name) == getattr(other, name) for name in _FACTS)
 
     def __hash__(self) -> int:
-        return hash((self.roots, self.observe, tuple(self.carry.items()), self.backward, self.numerics, self.diagnose))
+        carry = frozenset(self.carry.items())
+        return hash((self.roots, self.observe, carry, self.backward, self.numerics, self.diagnose))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Entry, tuple(getattr(self, name) for name in _FACTS)
+        return Entry, (self.roots, self.observe, dict(self.carry), self.backward, self.numerics, self.diagnose)
 
     def __repr__(self) -> str:
         return f"Entry({', '.join(f'{name}={getattr(self, name)}' for name in _FACTS)})"
@@ -73,7 +80,16 @@ _FACTS = ("roots", "observe", "carry", "backward", "numerics", "diagnose")
 
 
 class BoundEntry:
-    """An entry over its network; each method answers another one. `interpret` is the oracle, `lower` the plan."""
+    """An entry over its network; each method answers another one. `interpret` is the oracle, `lower` the plan.
+
+    >>> from topos import Numerics, Tape
+    >>> network, (weight, root) = Tape.record(lambda tape: [weight := tape.parameter(2.0), weight.sqrt()])
+    >>> bound = network.entry(root).observe(weight).numerics(Numerics.EXACT)
+    >>> bound.interpret(network.parameters()).of(root)
+    Tensor(1.4142135, f32)
+    >>> bound.lower()
+    Plan(2 of 2 nodes, 2 readable)
+    """
 
     __slots__ = ("_length", "_spec", "entry")
 
@@ -127,7 +143,8 @@ class BoundEntry:
         """Evaluates what the entry reads, node by node: the oracle. A State is left as it is."""
         spec, entry = self._spec, self.entry
         rows = schedule(spec.rows, [symbol.index for symbol in self._targets()])
-        fed = read_feeds(spec, self._length, feeds, steps=None, copy=entry.backward)
+        carried = carried_rows(entry.carry, parameters)
+        fed = read_feeds(spec, self._length, feeds, copy=entry.backward, carried=carried)
         sources = [index for index in rows if not spec.rows[index].operands]
         values = source_payloads(spec, sources, parameters, fed.fixed)
         watch = Watch(spec) if entry.diagnose else None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from topos.engine.state import State
 from topos.errors import ElementError, FeedError, KinshipError, ShapeError
-from topos.graph import Parameters
+from topos.graph import Parameters, Symbol
 from topos.graph.spec import Ids, Spec
 from topos.op import Input, Parameter
 from topos.shape import Shape
@@ -47,14 +47,24 @@ def input_index(spec: Spec, key: Any, length: int) -> int:
         try:
             index = spec.index_of(key, "feed", length)
         except KinshipError as error:
-            raise FeedError(str(error)) from None
+            raise error.restated(FeedError, str(error)) from None
     if type(spec.rows[index].opcode) is not Input:
         raise FeedError(f"feed: {spec.label(index)} is not an input")
     return index
 
 
-def read_feeds(spec: Spec, length: int, feeds: Mapping[Any, Any] | None, steps: int | None, copy: bool) -> Feeds:
+def read_feeds(
+    spec: Spec,
+    length: int,
+    feeds: Mapping[Any, Any] | None,
+    *,
+    steps: int | None = None,
+    copy: bool,
+    carried: Collection[int] = (),
+) -> Feeds:
     """Every feed as tensors. `steps` is the number of steps where a leading axis may give one payload per step.
+
+    `carried` are the inputs that the run's State holds and nobody feeds.
 
     Raises `FeedError` that names the input, its recording line and both shapes.
     """
@@ -65,6 +75,8 @@ def read_feeds(spec: Spec, length: int, feeds: Mapping[Any, Any] | None, steps: 
         index = input_index(spec, key, length)
         if index in result.fixed or index in result.stacked:
             raise FeedError(f"feed: {spec.label(index)} is fed twice")
+        if index in carried:
+            raise FeedError(f"feed: {spec.label(index)} is carried by this entry; the State holds its value")
         try:
             ids = spec.ids.get(index)
             if ids is None:
@@ -72,8 +84,13 @@ def read_feeds(spec: Spec, length: int, feeds: Mapping[Any, Any] | None, steps: 
             else:
                 _read_ids(spec, index, ids, payload, steps, result)
         except (ElementError, ShapeError, FeedError) as error:
-            raise FeedError(f"feed: {spec.label(index)}: {error}") from None
+            raise error.restated(FeedError, f"feed: {spec.label(index)}: {error}") from None
     return result
+
+
+def carried_rows(carry: Mapping[Symbol, Symbol], table: Parameters | State) -> set[int]:
+    """The rows that an entry carries, where it runs against a State."""
+    return {source.index for source in carry} if isinstance(table, State) else set()
 
 
 def _read_dense(spec: Spec, index: int, payload: Any, steps: int | None, copy: bool, result: Feeds) -> None:

@@ -74,9 +74,10 @@ def owned(tensor: Tensor, borrowed: Sequence[Any]) -> Tensor:
     if tensor.ids is not None or tensor.element is None:
         return tensor
     array = tensor.dense(tensor.element)
-    root = array
-    while isinstance(root.base, np.ndarray):
-        root = root.base
+    root, base = array, array.base
+    while base is not None:  # a window's base is no array, but has one
+        root = base if isinstance(base, np.ndarray) else root
+        base = getattr(base, "base", None)
     if root.nbytes > array.nbytes or any(np.may_share_memory(array, other) for other in borrowed):
         return Tensor.of(array.copy(), tensor.element, tensor.shape)
     return tensor
@@ -85,7 +86,7 @@ def owned(tensor: Tensor, borrowed: Sequence[Any]) -> Tensor:
 def whole(network: Network, parameters: Parameters | State, feeds: Mapping[Any, Any] | None) -> Run:
     """Every row of a network evaluated and kept: what `network.forward` answers."""
     spec, length = network.spec, len(network)
-    fed = read_feeds(spec, length, feeds, steps=None, copy=True)
+    fed = read_feeds(spec, length, feeds, copy=True)
     sources = [index for index in range(length) if not spec.rows[index].operands]
     values = source_payloads(spec, sources, parameters, fed.fixed)
     execute(steps_of(spec, range(length), {}), values)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from topos.engine import liveness
-from topos.engine.feeds import Feeds, input_index, read_feeds, source_payloads
+from topos.engine.feeds import Feeds, carried_rows, input_index, read_feeds, source_payloads
 from topos.engine.interpreter import execute, owned, steps_of
 from topos.engine.report import Watch
 from topos.engine.run import Run
@@ -25,7 +25,21 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """What an entry's declaration leaves to be done. Holds no state; usable from several threads at once."""
+    """What an entry's declaration leaves to be done. Holds no state; usable from several threads at once.
+
+    >>> from topos import Tape
+    >>> network, (weight, half) = Tape.record(lambda tape: [weight := tape.parameter(8.0), weight / 2])
+    >>> plan = network.entry(weight).carry({weight: half}).lower()
+    >>> print(plan.describe())
+       0  Parameter                         []           kept
+       1  Leaf                              []           freed after 2
+       2  Div            0, 1               []           carries 0
+    plan: forward; 3 of 3 nodes evaluated, 1 readable
+    live volume: peak 3 elements at node 2, retain-all 3
+    >>> state = network.state()
+    >>> plan.advance(state, steps=3).of(weight), state.of(weight)
+    (Tensor([8., 4., 2.], f32), Tensor(1., f32))
+    """
 
     __slots__ = ("_freed_after", "_length", "_rows", "_spec", "_steps", "entry", "results")
 
@@ -47,9 +61,8 @@ class Plan:
 
         A State is left as it is. Raises `FeedError` before anything runs.
         """
-        if isinstance(parameters, State):
-            self._refuse_carried(feeds)
-        fed = read_feeds(self._spec, self._length, feeds, steps=None, copy=self.entry.backward)
+        carried = carried_rows(self.entry.carry, parameters)
+        fed = read_feeds(self._spec, self._length, feeds, copy=self.entry.backward, carried=carried)
         return self._run(parameters, fed, 0)[0]
 
     def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int = 1) -> Run:
@@ -63,8 +76,14 @@ class Plan:
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
         if not isinstance(steps, int) or steps < 1:
             raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
-        self._refuse_carried(feeds)
-        fed = read_feeds(self._spec, self._length, feeds, None if steps == 1 else steps, self.entry.backward)
+        fed = read_feeds(
+            self._spec,
+            self._length,
+            feeds,
+            steps=None if steps == 1 else steps,
+            copy=self.entry.backward,
+            carried=carried_rows(self.entry.carry, state),
+        )
         if steps == 1:
             run, following = self._run(state, fed, 0)
             state.replace(following)
@@ -135,14 +154,6 @@ class Plan:
     def _kept(self) -> set[int]:
         return {symbol.index for symbol in (*self.results, *self.entry.carry.values())}
 
-    def _refuse_carried(self, feeds: Mapping[Any, Any] | None) -> None:
-        for key in feeds or ():
-            symbol = Symbol(self._spec.family, input_index(self._spec, key, self._length))
-            if symbol in self.entry.carry:
-                raise FeedError(
-                    f"feed: {self._spec.label(symbol.index)} is carried by this entry; the State holds its value"
-                )
-
     def _run(self, table: Parameters | State, fed: Feeds, step: int) -> tuple[Run, dict[int, Tensor]]:
         """One evaluation, and the replacement of each carried row."""
         spec, entry = self._spec, self.entry
@@ -160,6 +171,8 @@ class Plan:
     def _advance_many(self, state: State, fed: Feeds, steps: int) -> Run:
         if self.entry.backward:
             raise ShapeError("advance: a run of several steps retains no values; lower without backward()")
+        if any(self._spec.is_selection(symbol.index) for symbol in self.results):
+            raise ShapeError("advance: a selection is no result of several steps")
         runs = []
         for step in range(steps):
             run, following = self._run(state, fed, step)
@@ -178,6 +191,5 @@ class Plan:
 
 def _stacked(tensors: list[Tensor]) -> Tensor:
     element = tensors[0].element
-    if element is None:
-        raise ShapeError("advance: a selection is no result of several steps")
+    assert element is not None  # a selection is refused before the first step
     return Tensor.of(np.stack([tensor.dense(element) for tensor in tensors]), element)

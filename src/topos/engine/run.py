@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
 
+from topos.element import Element
+from topos.engine.machine import check_subnormals
 from topos.engine.report import Report, Watch
 from topos.errors import KinshipError, PostureError, ShapeError, UnobservedError
 from topos.graph import Adjoints, Field, Parameters, Symbol, Table, Value
 from topos.graph.nesting import mapped
 from topos.graph.reverse import sweep
-from topos.graph.spec import Spec
+from topos.graph.spec import Row, Spec
 from topos.op import Parameter
+from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.tensor.tensor import constant
 
@@ -22,23 +25,21 @@ from topos.tensor.tensor import constant
 class Gradients(Field):
     """The cotangent of every node of one target's run; what the target does not depend on has a zero."""
 
-    __slots__ = ("_evaluated", "_spec", "target")
+    __slots__ = ("_spec", "target")
 
-    def __init__(self, spec: Spec, target: int, entries: Mapping[int, Tensor], evaluated: frozenset[int]) -> None:
+    def __init__(self, spec: Spec, target: int, cotangents: Mapping[int, Tensor], evaluated: Iterable[int]) -> None:
+        zeros: dict[tuple[Shape, Element], Tensor] = {}
+
+        def zero(row: Row) -> Tensor:
+            kind = row.shape, row.element or spec.element
+            if kind not in zeros:
+                zeros[kind] = constant(*kind, 0)
+            return zeros[kind]
+
+        entries = {i: cotangents[i] if i in cotangents else zero(spec.rows[i]) for i in evaluated}
         super().__init__(spec.family, entries)
         self._spec = spec
-        self._evaluated = evaluated
         self.target = Symbol(spec.family, target)
-
-    def get(self, index: int) -> Tensor | None:
-        """The gradient at a row: a zero where the target does not depend on it, `None` where it was not evaluated."""
-        if index not in self._evaluated:
-            return None
-        held = self._entries.get(index)
-        if held is None:
-            row = self._spec.rows[index]
-            held = self._entries[index] = constant(row.shape, row.element or self._spec.element, 0)
-        return held
 
     def of(self, symbol: Symbol) -> Tensor:
         """The gradient with respect to a node. Raises `KinshipError` for one that this run did not evaluate."""
@@ -60,7 +61,14 @@ class Gradients(Field):
 
 
 class Run:
-    """The values of one evaluation. Results own their buffers and outlive later calls."""
+    """The values of one evaluation. Results own their buffers and outlive later calls.
+
+    >>> from topos import Tape
+    >>> network, (weight, cube) = Tape.record(lambda tape: [weight := tape.parameter(2.0), weight * weight * weight])
+    >>> run = network.forward(network.parameters())
+    >>> run.of({"cube": cube}), run.backward(cube).of(weight)
+    ({'cube': Tensor(8., f32)}, Tensor(12., f32))
+    """
 
     __slots__ = ("_length", "_readable", "_retains", "_spec", "_values", "_watch")
 
@@ -102,9 +110,10 @@ class Run:
             raise ShapeError(f"backward: the target must have rank 0, got {self._spec.label(target)}")
         row = self._spec.rows[target]
         seed = constant(row.shape, row.element or self._spec.element, 1)
+        check_subnormals()
         with np.errstate(all="ignore"):
             cotangents = sweep(self._spec.rows, target, seed, self._values.__getitem__)
-        return Gradients(self._spec, target, cotangents, frozenset(self._values))
+        return Gradients(self._spec, target, cotangents, self._values)
 
     def recorded_gradients(self, adjoints: Adjoints) -> Parameters:
         """Recorded gradients as a table over this run's parameters; a slot that was not asked for is absent."""

@@ -22,7 +22,7 @@ class Table:
 
     def __init__(self, family: Family, entries: Mapping[int, Tensor | None]) -> None:
         self._family = family
-        self._entries = dict(entries)
+        self._entries = dict(sorted(entries.items()))
 
     def of(self, symbol: Symbol) -> Tensor:
         """The tensor at a node. Raises `KinshipError` for another family, a node not covered, or an absent entry."""
@@ -67,8 +67,8 @@ class Table:
             return NotImplemented
         self._expect_kin(other)
         entries = dict(self._entries)
-        for index, own in self._entries.items():
-            theirs = other.get(index)
+        for index, theirs in other._entries.items():
+            own = entries.get(index)
             entries[index] = theirs if own is None else own if theirs is None else own + theirs
         return self._with(entries)
 
@@ -119,6 +119,13 @@ class Parameters(Table):
     """The caller's table, a tensor per parameter slot in recording order: weights, gradients and moments alike.
 
     Every operation answers a new table.
+
+    >>> from topos import Tape
+    >>> network, weight = Tape.record(lambda tape: tape.parameter([1, 2]))
+    >>> parameters = network.parameters()
+    >>> gradients = parameters.scale(10)
+    >>> parameters.step(gradients, lambda weight, gradient: weight - gradient * 0.5).of(weight)
+    Tensor([-4., -8.], f32)
     """
 
     __slots__ = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from topos.element import Element
 from topos.errors import RecordedError
@@ -11,6 +11,7 @@ from topos.op import Composites, Opcode
 from topos.shape import Shape
 
 if TYPE_CHECKING:
+    from topos.graph.recording import Recording
     from topos.graph.tape import Tape
     from topos.tensor import Tensor
 
@@ -20,7 +21,7 @@ class Trace(Composites):
 
     __slots__ = ("_tape", "index")
 
-    def __init__(self, tape: Tape, index: int) -> None:
+    def __init__(self, tape: Recording, index: int) -> None:
         self._tape = tape
         self.index = index
 
@@ -45,8 +46,11 @@ class Trace(Composites):
     def counted(self, count: int) -> Self:
         return type(self)(self._tape, self._tape.constant(self.index, count))
 
+    def __array__(self, *arguments: Any, **options: Any) -> NoReturn:
+        raise RecordedError("array: a recorded value has no numbers yet; run an entry and read run.of(symbol)")
+
     def mark(self) -> int:
-        return len(self._tape)
+        return self._tape.mark()
 
     def reset(self, mark: int) -> None:
         self._tape.reset(mark)
@@ -58,6 +62,13 @@ class Value(Trace):
     Beside it may stand a Python number (a leaf, spread by a recorded `Broadcast` where the rank is above 0), an array
     or tensor (a leaf of its own shape), or a symbol of the same family. `==` is identity of the node. After the tape is
     sealed it raises `SealedError`: take `.symbol()` before.
+
+    >>> from topos import Tape
+    >>> tape = Tape()
+    >>> x = tape.input([1, 2, 3])
+    >>> y = 2 * x[:2]
+    >>> y.shape, y.symbol(), x.payload()
+    ([2], %4, Tensor([1., 2., 3.], f32))
     """
 
     __slots__ = ()
@@ -66,7 +77,7 @@ class Value(Trace):
     def tape(self) -> Tape:
         """The tape it is bound to."""
         self._tape.row(self.index)
-        return self._tape
+        return cast("Tape", self._tape)
 
     def symbol(self) -> Symbol:
         """Its detached name, which outlives the tape."""

@@ -29,7 +29,10 @@ def whole_or_nothing(method: Method) -> Method:
             self.reset(mark)
             raise
 
-    return cast("Method", call)
+    function: Any = call
+    # a node's place tells which function of topos the user called, and reads that off the code
+    function.__code__ = function.__code__.replace(co_name=method.__name__)
+    return cast("Method", function)
 
 
 def _negated(x: Composites, other: Any) -> Any:

@@ -201,6 +201,7 @@ class Cast(Opcode):
     """The operand in another element, rounded once; its cotangent is cast back."""
 
     __slots__ = ("element",)
+    rule = "to"
     roles = ("operand",)
     attributes: ClassVar[tuple[str, ...]] = ("element",)
     element: Element

@@ -53,7 +53,15 @@ class Tensor(Composites):
 
     @classmethod
     def of(cls, array: Array, element: Element, shape: Shape | None = None) -> Tensor:
-        """Takes an array of the element's dtype as it is; nobody writes to it from now on."""
+        """Takes an array of the element's dtype as it is; nobody writes to it from now on.
+
+        NumPy's operators answer scalars for rank 0, which a user's element may hand on. Raises `ElementError` for
+        another dtype: an element's operation that forgot to come back to its own.
+        """
+        if type(array) is not np.ndarray:
+            array = np.asarray(array)
+        if array.dtype != element.dtype:
+            raise ElementError(f"element {element}: an operation answered {array.dtype}, wants {element.dtype}")
         tensor = object.__new__(cls)
         tensor._array = array
         tensor.element = element
@@ -169,7 +177,8 @@ class Tensor(Composites):
         if not self.shape.volume:
             return None
         assert self.element is not None
-        return Tensor.of(self._array[(*(0,) * self.shape.rank, ...)], self.element)
+        first: Any = (*(0,) * self.shape.rank, ...)
+        return Tensor.of(self._array[first], self.element)
 
     # out
     def numpy(self) -> Array:
@@ -229,8 +238,8 @@ class Tensor(Composites):
 
     def __repr__(self) -> str:
         if self.ids is not None:
-            return f"Tensor.selection({_digits(self.ids)}, {self.vocab})"
-        return f"Tensor({_digits(self.numpy())}, {self.element})"
+            return f"Tensor.selection({_digits(self.ids, 'Tensor.selection(')}, {self.vocab})"
+        return f"Tensor({_digits(self.numpy(), 'Tensor(')}, {self.element})"
 
 
 def constant(shape: Shape, element: Element, count: int) -> Tensor:
@@ -254,5 +263,5 @@ def _selected(ids: Array, vocab: int) -> Tensor:
     return Tensor.selection(ids, vocab, absent=-1)
 
 
-def _digits(array: Array) -> str:
-    return np.array2string(array, separator=", ", threshold=64)
+def _digits(array: Array, before: str) -> str:
+    return np.array2string(array, separator=", ", threshold=64, prefix=before)
