@@ -95,7 +95,7 @@ def test_a_source_of_another_element(source: str) -> None:
         ([[1], [1, 2]], ElementError),
         (Tensor([1.0], f64), ElementError),
     ],
-    ids=repr,
+    ids=["integer", "text", "complex", "object", "ragged", "tensor"],
 )
 def test_a_refused_payload_leaves_no_node(source: str, payload: Any, kind: type[Exception]) -> None:
     tape = Tape()
