@@ -1,8 +1,10 @@
 """A chain of three operations and everything that can be read from it.
 
-Records `y = tanh(w * x + c)` once, then prints readings of that one spec: its nodes, the derivative that
-`differentiate` appends as ordinary nodes, the plan of an entry with what it keeps and frees, the value and slope of a
-run, and the same slope by hand: `w * x + c = 0.5`, so `dy/dw = x * (1 - tanh(0.5) ** 2)`.
+Records `y = tanh(w * x + c)` once; everything else is a reading of that one spec.
+
+Prints its nodes, the derivative that `differentiate` appends as ordinary nodes, the plan of an entry with what it keeps
+and frees, and the value and slope of a run. The slope comes by three routes: recorded and planned, by a sweep over a
+run that kept its values, and by hand, as `w * x + c = 0.5` and so `dy/dw = x * (1 - tanh(0.5) ** 2)`.
 """
 
 from __future__ import annotations

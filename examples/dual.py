@@ -8,7 +8,7 @@ The graph is recorded over this element. A slope of 1 fed into one weight comes 
 that weight, which must agree with the gradient that `differentiate` records. The recorded gradient, run over the same
 duals, brings the second derivatives along: forward over reverse.
 
-Prints the loss as a dual number, the gradient by both ways, the row of second derivatives, and how far they stand apart.
+Prints the loss as a dual number, the gradient by both ways, how far they stand apart, and the second derivatives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topos import Element, Plan, Symbol, Tape, detach, f64
+from topos import Element, Network, Symbol, Tape, detach, f64
 
 DTYPE = np.dtype([("value", np.float64), ("slope", np.float64)])
 BOUND = 1e-15
@@ -102,7 +102,7 @@ def seeded(values: np.ndarray, place: tuple[int, ...]) -> np.ndarray:
     return made(values, slopes)
 
 
-def record(weights: np.ndarray, rows: int) -> tuple[Plan, Symbol, Symbol]:
+def record(weights: np.ndarray, rows: int) -> tuple[Network, Symbol, Symbol]:
     """A small classifier over duals whose weights are an input, so that each run can move another one."""
     tape = Tape(dual)
     points = tape.leaf(np.linspace(-1, 1, 2 * rows).reshape(rows, 2))
@@ -110,16 +110,15 @@ def record(weights: np.ndarray, rows: int) -> tuple[Plan, Symbol, Symbol]:
     hidden = (points @ weight).tanh()
     scores = (hidden @ weight).log_softmax(1)
     loss = -scores[:, 0].mean()
-    adjoints = tape.differentiate(loss, weight)
-    loss, adjoints, weight = detach(loss, adjoints, weight)
-    network = tape.into_network()
-    return network.entry(adjoints).lower(), loss, adjoints.of(weight), network
+    loss, gradient = detach(loss, tape.differentiate(loss, weight).of(weight))
+    return tape.into_network(), loss, gradient
 
 
 def main(rows: int = 4) -> Derived:
     weights = np.array([[0.5, -0.25], [0.25, 0.75]])
-    plan, loss, gradient, network = record(weights, rows)
-    parameters = network.parameters()  # none: everything is fed
+    network, loss, gradient = record(weights, rows)
+    plan = network.entry([loss, gradient]).lower()
+    parameters = network.parameters()  # an empty table: the weights are fed
     by_slope, second = np.zeros((2, 2)), np.zeros((4, 2, 2))
     for row, place in enumerate(np.ndindex(2, 2)):
         run = plan.forward(parameters, {"weights": seeded(weights, place)})

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topos import Element, ElementError, Network, Symbol, Tape, Tensor, Value, detach, f64
+from topos import Element, ElementError, Network, Symbol, Tape, Tensor, Value, f64
 from topos.testing import same_bits
 
 

@@ -5,10 +5,10 @@ defines what every payload defines (`apply`, `shape`, `element`, three constants
 `Composites`. `Opcode.express` runs one instruction over it, so a walk of `network.nodes()` over duals is forward mode,
 over any spec that is already recorded.
 
-Prints, for a polynomial and for a small tanh network: the slope along a direction, eager and recorded (the same bits);
-that slope against the reverse gradient contracted with the direction; and a Hessian-vector product by three routes.
-On small dyadic numbers the polynomial is exact, so all routes have the same bits; the network rounds differently in
-each mode, within the bound that is printed.
+Prints the comparison for a polynomial and for a small tanh network: the slope along a direction, eager and recorded
+(the same bits); that slope against the reverse gradient contracted with the direction; and a Hessian-vector product by
+three routes. On small dyadic numbers the polynomial is exact, so all routes have the same bits; the network rounds
+differently in each mode, within the bound that is printed.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from topos.testing import assert_same_bits
 from topos.testing.instructions import INSTRUCTIONS
 from topos.testing.programs import Program, programs
 
-SLOW = settings(max_examples=1500, deadline=None, derandomize=False, suppress_health_check=[*HealthCheck])
-FAST = settings(max_examples=60)
+FAST, SLOW = settings(max_examples=60), settings(max_examples=1500, suppress_health_check=[*HealthCheck])
 
 
 class Case:

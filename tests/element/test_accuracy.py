@@ -25,7 +25,7 @@ F64_BOUNDS = {
     "cos": 0.82,
     "log1p": 0.68,
     "expm1": 0.66,
-    "erf": 0.76,
+    "erf": 0.78,
     "erf_derivative": 0.84,
     "powf": 0.84,
 }

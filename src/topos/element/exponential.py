@@ -93,9 +93,8 @@ def expm1_f64(m: Vocabulary, x: Value) -> Value:
     shifted, r, rest = reduced(clamp(m, x, -40.0, 710.0))
     head, tail = expm1_reduced(m, r, rest)
     scale = power_of_two(m, shifted - 8.0)
-    base = scale - 0.00390625
+    base, base_error = two_sum(scale, -0.00390625)
     total, error = two_sum(base, scale * head)
-    base_error = (scale - base) - 0.00390625
     y = (total + ((error + base_error) + scale * tail)) * 256.0
     return m.select(m.absolute(x) < 1e-300, x, y)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from topos.element import Element
 from topos.errors import RecordedError
@@ -11,6 +11,7 @@ from topos.op import Composites, Opcode
 from topos.shape import Shape
 
 if TYPE_CHECKING:
+    from topos.graph.recording import Recording
     from topos.graph.tape import Tape
     from topos.tensor import Tensor
 
@@ -20,7 +21,7 @@ class Trace(Composites):
 
     __slots__ = ("_tape", "index")
 
-    def __init__(self, tape: Tape, index: int) -> None:
+    def __init__(self, tape: Recording, index: int) -> None:
         self._tape = tape
         self.index = index
 
@@ -76,7 +77,7 @@ class Value(Trace):
     def tape(self) -> Tape:
         """The tape it is bound to."""
         self._tape.row(self.index)
-        return self._tape
+        return cast("Tape", self._tape)
 
     def symbol(self) -> Symbol:
         """Its detached name, which outlives the tape."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from topos.errors import ShapeError
+from topos.element import Element
+from topos.errors import ElementError, ShapeError
 from topos.op.opcode import Cotangents, Opcode
 from topos.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.element import Element
 
 
 class Elementwise(Opcode):
@@ -209,6 +207,8 @@ class Cast(Opcode):
     element: Element
 
     def __init__(self, element: Element) -> None:
+        if not isinstance(element, Element):
+            raise ElementError(f"to: wants an element such as f32, got {element!r}")
         self._freeze(element)
 
     def result_shape(self, shapes: Sequence[Shape]) -> Shape:

@@ -81,7 +81,7 @@ def einsum(spec: str, *values: T) -> T:
     >>> einsum("ij,j->i", Tensor([[1, 2], [3, 4]]), Tensor([10, 1]))
     Tensor([12., 34.], f32)
     """
-    first = _first("einsum", values)
+    _first("einsum", values)
     terms, result = _terms(spec, values)
     return _whole(values, lambda: _contract(list(values), terms, result))
 

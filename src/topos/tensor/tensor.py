@@ -44,6 +44,8 @@ class Tensor(Composites):
         if isinstance(payload, Tensor):
             return payload if element is None else payload.expect(element)
         _refuse_recorded(payload)
+        if element is not None and not isinstance(element, Element):
+            raise ElementError(f"payload: wants an element such as f32, got {element!r}")
         array = as_array(payload)
         element = element or element_of(payload, array)
         taken = rounded(array, element)
@@ -122,7 +124,7 @@ class Tensor(Composites):
         for operand in operands:
             if isinstance(operand, Recordable) and not isinstance(operand, Tensor):
                 return operand.apply(opcode, operands)  # type: ignore[return-value]
-        element = opcode.result_element([o.element for o in operands if isinstance(o, Tensor)]) or self._common
+        element = opcode.result_element([o.element for o in operands if isinstance(o, Tensor)]) or self._shared()
         spread = self.shape if isinstance(opcode, Elementwise) else None
         tensors = [o if isinstance(o, Tensor) else operand_tensor(o, element, spread) for o in operands]
         shape = opcode.result_shape([tensor.shape for tensor in tensors])
@@ -144,7 +146,10 @@ class Tensor(Composites):
         return self._constant(count)
 
     def _constant(self, count: int) -> Tensor:
-        return constant(self.shape, self.element or self._common, count)
+        return constant(self.shape, self.element or self._shared(), count)
+
+    def _shared(self) -> Element:
+        return f32 if self.ids is None else self._common
 
     def dense(self, element: Element) -> Array:
         """The numbers as an array nobody may write to; a selection as its one-hot in `element`."""
