@@ -45,6 +45,8 @@ class Fit(NamedTuple):
     low: mpf
     high: mpf
     degree: int
+    tails: int = 0
+    """How many leading coefficients are also given what their rounding to binary64 leaves."""
 
 
 def away_from_zero(function: Real, nearest: str) -> Real:
@@ -88,8 +90,8 @@ def extrema(errors: list[mpf], wanted: int) -> list[int]:
     return peaks
 
 
-def remez(fit: Fit) -> tuple[list[float], mpf]:
-    """The minimax coefficients in binary64 and the weighed error before that rounding."""
+def remez(fit: Fit) -> tuple[list[mpf], mpf]:
+    """The minimax coefficients and their weighed error."""
     middle, half, count = (fit.low + fit.high) / 2, (fit.high - fit.low) / 2, fit.degree + 2
     points = [middle - half * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
     grid = [middle - half * mp.cos(mp.pi * i / GRID) for i in range(GRID + 1)]
@@ -103,7 +105,7 @@ def remez(fit: Fit) -> tuple[list[float], mpf]:
         if len(peaks) < count or worst < level * mpf("1.01"):
             break
         points = [grid[i] for i in peaks]
-    return [float(c) for c in coefficients], worst
+    return coefficients, worst
 
 
 def leading_bits(x: mpf, bits: int) -> float:
@@ -148,8 +150,7 @@ def fits() -> list[Fit]:
         Fit("EXPONENTIAL_F32", exp_text, exponential, square, -half_ln2, half_ln2, 6),
         Fit("EXPONENTIAL_F64", exp_text, exponential, square, -half_ln2, half_ln2, 9),
         Fit("EXPM1_F32", exp_text + ", relative to exp(r) - 1", exponential, relative_expm1, -half_ln2, half_ln2, 6),
-        Fit("EXPM1_F64", exp_text + ", relative to exp(r) - 1", exponential, relative_expm1, -half_ln2, half_ln2, 10),
-        Fit("EXPM1_CUBIC_F64", "exp(r) = 1 + r + r^2 / 2 + r^3 * p(r)", cubic, relative_cubic, -half_ln2, half_ln2, 9),
+        Fit("EXPM1_F64", "exp(r) = 1 + r + r^2 / 2 + r^3 * p(r)", cubic, relative_cubic, -half_ln2, half_ln2, 9),
         Fit("LOGARITHM_F32", log_text, logarithm, relative_log, mpf(0), largest_square, 4),
         Fit("LOGARITHM_F64", log_text, logarithm, relative_log, mpf(0), largest_square, 6),
         Fit("LOGARITHM_POWER", "ln(1 + r) = r - r^2 / 2 + r^3 * p(r)", power_log, relative_power,
@@ -160,12 +161,12 @@ def fits() -> list[Fit]:
         Fit("COSINE_F64", "cos(r) = 1 - z / 2 + z^2 * p(z)", cosine, square, mpf(0), largest_turn, 5),
         Fit("ERROR_NEAR_F32", "erf(x) = x + x p(z), z = x^2 <= 1", error_near, relative_error,
             mpf(0), mpf("1.001"), 8),
-        Fit("ERROR_NEAR_F64", "erf(x) = x + x p(z), z = x^2 <= 1", error_near, relative_error,
-            mpf(0), mpf("1.001"), 12),
+        Fit("ERROR_NEAR_F64", "erf(x) = x + x p(z), z = x^2, |x| <= 1", error_near, relative_error,
+            mpf(0), mpf("1.001"), 13, 2),
         Fit("ERROR_FAR_F32", "erfc(x) = exp(-x^2) p(t), t = (x - 2) / (x + 2), 1 <= x <= 4", error_far, absolute_far,
             third, third * -1, 7),
         Fit("ERROR_FAR_F64", "erfc(x) = exp(-x^2) p(t), t = (x - 2) / (x + 2), 1 <= x <= 6", error_far, absolute_far,
-            third, mpf(1) / 2, 12),
+            third, mpf(1) / 2, 13, 1),
     ]  # fmt: skip
 
 
@@ -212,6 +213,8 @@ def power_table() -> tuple[list[float], list[float]]:
 
 def tuple_text(name: str, meaning: str, values: list[float]) -> str:
     """One tuple of the module as source."""
+    if len(values) == 1:
+        return f"\n# {meaning}\n{name} = ({values[0]!r},)\n"
     lines = "".join(f"    {value!r},\n" for value in values)
     return f"\n# {meaning}\n{name} = (\n{lines})\n"
 
@@ -223,7 +226,11 @@ def module_text(report: bool = False) -> str:
     parts.append("\n" + "".join(f"{name} = {value!r}\n" for name, value in constants()))
     for fit in fits():
         coefficients, error = remez(fit)
-        parts.append(tuple_text(fit.name, fit.meaning, coefficients))
+        rounded = [float(c) for c in coefficients]
+        parts.append(tuple_text(fit.name, fit.meaning, rounded))
+        if fit.tails:
+            tails = [float(exact - near) for exact, near in zip(coefficients, rounded, strict=True)][: fit.tails]
+            parts.append(tuple_text(f"{fit.name}_TAILS", "and what rounding left of the first coefficients", tails))
         if report:
             sys.stdout.write(f"{fit.name:18} degree {fit.degree:2} weighed error 2^{float(mp.log(error, 2)):.1f}\n")
     heads, tails = power_table()

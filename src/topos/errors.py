@@ -7,6 +7,9 @@ the user's file and line.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
+
+Restated = TypeVar("Restated", bound="ToposError")
 
 
 class ToposError(Exception):
@@ -19,6 +22,14 @@ class ToposError(Exception):
         """The same error with a line per fact below its message, for whoever knows where the operands come from."""
         self.args = ("\n".join([str(self), *(f"  {fact}" for fact in facts)]),)
         return self
+
+    def restated(self, kind: type[Restated], message: str) -> Restated:
+        """An error to raise in place of this one, `from None`; the frames behind this one are let go.
+
+        Python hangs the error that was caught on the one that replaces it, and on its traceback the spec.
+        """
+        self.__traceback__ = None
+        return kind(message)
 
 
 class ShapeError(ToposError, ValueError):

@@ -1,6 +1,7 @@
 """The built-in element `bf16`: the upper half of a binary32, computed in binary32 and rounded once.
 
-Conversions work on the bits: hardware instructions for bfloat16 flush subnormals, and `ml_dtypes` rounds a binary64 twice.
+Conversions work on the bits: hardware instructions for bfloat16 flush subnormals, and `ml_dtypes` rounds a binary64
+twice.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ import ml_dtypes
 import numpy as np
 
 from topos.element.element import Array, Element
-from topos.element.floating import Floating, f32, inexact_integer, integer_float
-from topos.errors import ElementError
+from topos.element.floating import f32
+from topos.element.real import Real
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def widened(array: Array) -> Array:
     """bfloat16 as binary32, exactly: sixteen zero bits below."""
-    pattern = np.asarray(array).view(np.uint16).astype(np.uint32)
-    return np.asarray(np.left_shift(pattern, 16)).view(np.float32)
+    return np.left_shift(array.view(np.uint16), 16, dtype=np.uint32, out=...).view(np.float32)
 
 
 def narrowed(array: Array) -> Array:
@@ -29,11 +29,11 @@ def narrowed(array: Array) -> Array:
     Adding 0x7FFF and the lowest kept bit carries into the upper half exactly where rounding goes away from zero, past
     the exponent of the largest number to infinity included.
     """
-    pattern = np.asarray(array).view(np.uint32)
-    rounded = (pattern + (0x7FFF + ((pattern >> 16) & 1))) >> 16
-    quiet = ((pattern >> 16) & 0x8000) | 0x7FC0
-    upper = np.where((pattern & 0x7FFFFFFF) > 0x7F800000, quiet, rounded)
-    return upper.astype(np.uint16).view(BFLOAT16)
+    pattern = array.view(np.uint32)
+    upper = pattern >> 16
+    rounded = (pattern + ((upper & 1) + 0x7FFF)) >> 16
+    bits = np.where(array == array, rounded, (upper & 0x8000) | 0x7FC0)
+    return bits.astype(np.uint16).view(BFLOAT16)
 
 
 def rounded_to_odd(numbers: Array) -> Array:
@@ -42,12 +42,13 @@ def rounded_to_odd(numbers: Array) -> Array:
     A later rounding to nearest with two bits less or fewer is the one correct rounding of the wide number (Boldo and
     Melquiond 2008).
     """
-    nearest = np.asarray(numbers.astype(np.float32))
+    nearest = numbers.astype(np.float32)
     pattern = nearest.view(np.uint32)
     back = nearest.astype(numbers.dtype)
     lost = (back != numbers) & (numbers == numbers)
-    outward = lost & (np.abs(back) > np.abs(numbers))
-    return np.asarray(np.where(lost, (pattern - outward) | 1, pattern).astype(np.uint32)).view(np.float32)
+    outward = np.abs(back) > np.abs(numbers)
+    odd = np.where(lost, (pattern - outward) | 1, pattern).astype(np.uint32)
+    return odd.view(np.float32)
 
 
 def integers_to_odd(integers: Array) -> Array:
@@ -55,57 +56,19 @@ def integers_to_odd(integers: Array) -> Array:
     dropped = integers & 0x7FF
     wide = (integers >= 1 << 53) | (integers <= -(1 << 53)) if integers.dtype.kind == "i" else integers >= 1 << 53
     odd = (integers - dropped) | np.where(dropped != 0, 0x800, 0).astype(integers.dtype)
-    return np.asarray(np.where(wide, odd, integers)).astype(np.float64)
+    return np.where(wide, odd, integers).astype(np.float64)
 
 
-class BFloat16(Element):
+class BFloat16(Real):
     """`dtype` is `ml_dtypes.bfloat16`; operands widen to `f32`, the `f32` rule runs, the result rounds once."""
 
-    name = "bf16"
-    dtype = BFLOAT16
-    precision = 8
-
     def __init__(self) -> None:
-        self._numbers = (np.zeros((), self.dtype), np.ones((), self.dtype))
-        for number in self._numbers:
-            number.setflags(write=False)
+        super().__init__("bf16", BFLOAT16, 8)
 
     @property
     def accumulator(self) -> Element:
         """Sums and products run in `f32`."""
         return f32
-
-    @property
-    def zero(self) -> Array:
-        """Positive zero, rank 0, read-only."""
-        return self._numbers[0]
-
-    @property
-    def one(self) -> Array:
-        """One, rank 0, read-only."""
-        return self._numbers[1]
-
-    def from_count(self, count: int) -> Array:
-        """The number nearest to an integer of any size (ties to even), rank 0; infinity past the range."""
-        with np.errstate(over="ignore"):
-            return self.round(np.array(integer_float(count)))
-
-    # payloads in and out
-    def admit(self, array: Array) -> Array:
-        """An array a caller hands in, as bfloat16, rounded once; bool is 0 and 1.
-
-        Raises `ElementError` for a dtype that holds no such numbers, and for an integer that would not be exact.
-        """
-        if array.dtype == self.dtype:
-            return array
-        if array.dtype.kind not in "biuf":
-            raise ElementError(f"{self.name}: cannot hold values of dtype {array.dtype}")
-        lost = inexact_integer(array, self.precision)
-        if lost is not None:
-            raise ElementError(
-                f"{self.name}: cannot hold the integer {lost} exactly; {self.name} has {self.precision} bits"
-            )
-        return self.round(array)
 
     def round(self, numbers: Array) -> Array:
         """Plain numbers as bfloat16, each rounded once, to nearest even, whatever their width."""
@@ -119,14 +82,6 @@ class BFloat16(Element):
         if numbers.dtype.kind == "f" and numbers.dtype.itemsize > 4:
             return narrowed(rounded_to_odd(numbers))
         return narrowed(numbers.astype(np.float32))
-
-    def cast(self, array: Array, source: Element) -> Array:
-        """An array of another built-in element as bfloat16, rounded once."""
-        if source is self:
-            return array
-        if not isinstance(source, Floating):
-            return super().cast(array, source)
-        return self.round(array)
 
     def promote(self, array: Array) -> Array:
         """bfloat16 to binary32, exactly."""

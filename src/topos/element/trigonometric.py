@@ -1,9 +1,10 @@
 """`sin` and `cos`, once each for binary32 and binary64, over the whole range.
 
-`x = q pi/2 + r` with `|r| <= pi/4`, and a polynomial picked by `q mod 4`. Up to about 10^6 the reduction subtracts `q pi/2` in
-parts (Cody and Waite, "Software Manual for the Elementary Functions", chapter 8); beyond, it multiplies the mantissa
-by those bits of `2/pi` that matter for the exponent (Payne and Hanek, "Radian reduction for trigonometric functions", 1983):
-bits worth multiples of four turn quarters are dropped, the next ones come from tables in pieces whose products are exact.
+`x = q pi/2 + r` with `|r| <= pi/4`, and a polynomial picked by `q mod 4`. Up to about 10^6 the reduction subtracts `q
+pi/2` in parts (Cody and Waite, "Software Manual for the Elementary Functions", chapter 8); beyond, it multiplies the
+mantissa by those bits of `2/pi` that matter for the exponent (Payne and Hanek, "Radian reduction for trigonometric
+functions", 1983): bits worth multiples of four turn quarters are dropped, the next ones come from tables in pieces
+whose products are exact.
 """
 
 from __future__ import annotations
@@ -124,8 +125,9 @@ def cody_waite_f64(m: Vocabulary, a: Value) -> tuple[Value, Value, Value]:
 def payne_hanek_f64(m: Vocabulary, a: Value) -> tuple[Value, Value, Value]:
     """`r`, its rest and `q` (low bits) of `a >= 1`.
 
-    Four products of the 53-bit mantissa with 53-bit pieces of `2/pi`, each with its error: `p0 + e0 + p1 + ...`. The integer
-    part leaves twice, once from `p0` alone and once from the sum; a final pass gathers what is left into two numbers.
+    Four products of the 53-bit mantissa with 53-bit pieces of `2/pi`, each with its error: `p0 + e0 + p1 + ...`. The
+    integer part leaves twice, once from `p0` alone and once from the sum; a final pass gathers what is left into two
+    numbers.
     """
     mantissa, e = split_exponent(m, a)
     p0, e0 = m.two_product(mantissa, m.lookup(WIDE_TABLES[0], e))
@@ -165,10 +167,10 @@ def sin_cos_f64(m: Vocabulary, x: Value, quarters: int) -> Value:
 
 
 def sin_f64(m: Vocabulary, x: Value) -> Value:
-    """`sin(x)`, within 0.81 ulp; keeps the sign of zero; NaN at infinity."""
+    """`sin(x)`, within 0.82 ulp; keeps the sign of zero; NaN at infinity."""
     return m.real(m.bits(sin_cos_f64(m, x, 0)) ^ (m.bits(x) & -0x8000000000000000))
 
 
 def cos_f64(m: Vocabulary, x: Value) -> Value:
-    """`cos(x)`, within 0.81 ulp; NaN at infinity."""
+    """`cos(x)`, within 0.82 ulp; NaN at infinity."""
     return sin_cos_f64(m, x, 1)

@@ -1,7 +1,8 @@
 """The small vocabulary in which every elementary function is written once.
 
 A body is a function `body(m, x, ...)` over opaque values. Arithmetic, comparison, masks and integer work are Python's
-operators on the values; everything else is a word of `m`. A reading (NumPy arrays, native vectors) supplies both. In a body
+operators on the values; everything else is a word of `m`. A reading (NumPy arrays, native vectors) supplies both. In
+a body
 
 - a value is binary32, binary64, or the signed integer of that width (from `bits`), or a mask (from a comparison);
 - `+ - * /` and unary `-` on floats are the IEEE operations, one rounding each, never contracted;

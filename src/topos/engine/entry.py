@@ -25,6 +25,11 @@ class Entry:
 
     `roots` and then `observe` are the results, in order; `carry` maps a parameter or an input to the value that
     replaces it after a run; `backward` retains every value; `numerics` is the posture; `diagnose` watches values.
+
+    >>> from topos import Tape
+    >>> network, (weight, double) = Tape.record(lambda tape: [weight := tape.parameter(0.5), weight + weight])
+    >>> network.compile(Entry(double, observe=weight)).forward(network.parameters()).of([double, weight])
+    [Tensor(1., f32), Tensor(0.5, f32)]
     """
 
     __slots__ = ("backward", "carry", "diagnose", "numerics", "observe", "roots")
@@ -75,7 +80,16 @@ _FACTS = ("roots", "observe", "carry", "backward", "numerics", "diagnose")
 
 
 class BoundEntry:
-    """An entry over its network; each method answers another one. `interpret` is the oracle, `lower` the plan."""
+    """An entry over its network; each method answers another one. `interpret` is the oracle, `lower` the plan.
+
+    >>> from topos import Numerics, Tape
+    >>> network, (weight, root) = Tape.record(lambda tape: [weight := tape.parameter(2.0), weight.sqrt()])
+    >>> bound = network.entry(root).observe(weight).numerics(Numerics.EXACT)
+    >>> bound.interpret(network.parameters()).of(root)
+    Tensor(1.4142135, f32)
+    >>> bound.lower()
+    Plan(2 of 2 nodes, 2 readable)
+    """
 
     __slots__ = ("_length", "_spec", "entry")
 

@@ -47,7 +47,7 @@ def input_index(spec: Spec, key: Any, length: int) -> int:
         try:
             index = spec.index_of(key, "feed", length)
         except KinshipError as error:
-            raise FeedError(str(error)) from None
+            raise error.restated(FeedError, str(error)) from None
     if type(spec.rows[index].opcode) is not Input:
         raise FeedError(f"feed: {spec.label(index)} is not an input")
     return index
@@ -84,7 +84,7 @@ def read_feeds(
             else:
                 _read_ids(spec, index, ids, payload, steps, result)
         except (ElementError, ShapeError, FeedError) as error:
-            raise FeedError(f"feed: {spec.label(index)}: {error}") from None
+            raise error.restated(FeedError, f"feed: {spec.label(index)}: {error}") from None
     return result
 
 
@@ -124,16 +124,18 @@ def _read_ids(spec: Spec, index: int, ids: Ids, payload: Any, steps: int | None,
             raise FeedError(f"wants shape {spec.rows[index].shape}, got {payload.shape}")
         if ids.absent is None and (payload.ids < 0).any():
             raise FeedError("the selection selects nothing in some row, but this input declares no absent id")
-        result.fixed[index] = payload
+        result.fixed[index] = payload.among(spec.element)
         return
     given = as_array(payload)
     if given.shape != ids.shape and (steps is None or given.shape != (steps, *ids.shape)):
         raise FeedError(f"wants ids of shape {ids.shape}{_or_steps(steps, ids.shape)}, got {Shape(given.shape)}")
     checked = checked_ids(given, ids.vocab, ids.absent, "ids")
     if given.shape == ids.shape:
-        result.fixed[index] = Tensor.selection(checked, ids.vocab, absent=-1)
+        result.fixed[index] = Tensor.selection(checked, ids.vocab, absent=-1).among(spec.element)
     else:
-        result.stacked[index] = [Tensor.selection(part, ids.vocab, absent=-1) for part in _parts(checked)]
+        result.stacked[index] = [
+            Tensor.selection(part, ids.vocab, absent=-1).among(spec.element) for part in _parts(checked)
+        ]
 
 
 def _parts(array: Array) -> list[Array]:

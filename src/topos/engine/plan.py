@@ -26,7 +26,21 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """What an entry's declaration leaves to be done. Holds no state; usable from several threads at once."""
+    """What an entry's declaration leaves to be done. Holds no state; usable from several threads at once.
+
+    >>> from topos import Tape
+    >>> network, (weight, half) = Tape.record(lambda tape: [weight := tape.parameter(8.0), weight / 2])
+    >>> plan = network.entry(weight).carry({weight: half}).lower()
+    >>> print(plan.describe())
+       0  Parameter                         []           kept
+       1  Leaf                              []           freed after 2
+       2  Div            0, 1               []           carries 0
+    plan: forward; 3 of 3 nodes evaluated, 1 readable
+    live volume: peak 3 elements at node 2, retain-all 3
+    >>> state = network.state()
+    >>> plan.advance(state, steps=3).of(weight), state.of(weight)
+    (Tensor([8., 4., 2.], f32), Tensor(1., f32))
+    """
 
     __slots__ = ("_freed_after", "_kept", "_length", "_rows", "_spec", "_steps", "entry", "results")
 
@@ -52,7 +66,7 @@ class Plan:
         fed = read_feeds(self._spec, self._length, feeds, copy=self.entry.backward, carried=carried)
         return self._run(parameters, fed, 0)[0]
 
-    def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int = 1) -> Run:
+    def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int | None = None) -> Run:
         """Runs and then replaces what the entry carries, all of a step at once; results show values from before.
 
         With `steps=n` a feed of its node's shape serves every step, one of `[n] + shape` gives one per step, and each
@@ -61,17 +75,17 @@ class Plan:
         """
         if not isinstance(state, State):
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
-        if not isinstance(steps, int) or steps < 1:
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
             raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
         fed = read_feeds(
             self._spec,
             self._length,
             feeds,
-            steps=None if steps == 1 else steps,
+            steps=steps,
             copy=self.entry.backward,
             carried=carried_rows(self.entry.carry, state),
         )
-        if steps == 1:
+        if steps is None:
             run, following = self._run(state, fed, 0)
             state.replace(following)
             return run

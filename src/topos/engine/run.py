@@ -61,7 +61,14 @@ class Gradients(Field):
 
 
 class Run:
-    """The values of one evaluation. Results own their buffers and outlive later calls."""
+    """The values of one evaluation. Results own their buffers and outlive later calls.
+
+    >>> from topos import Tape
+    >>> network, (weight, cube) = Tape.record(lambda tape: [weight := tape.parameter(2.0), weight * weight * weight])
+    >>> run = network.forward(network.parameters())
+    >>> run.of({"cube": cube}), run.backward(cube).of(weight)
+    ({'cube': Tensor(8., f32)}, Tensor(12., f32))
+    """
 
     __slots__ = ("_length", "_readable", "_retains", "_spec", "_values", "_watch")
 
@@ -101,9 +108,9 @@ class Run:
             raise UnobservedError(f"backward: {self._spec.label(target)} was not evaluated by this run")
         if self._spec.rows[target].shape:
             raise ShapeError(f"backward: the target must have rank 0, got {self._spec.label(target)}")
-        check_subnormals()
         row = self._spec.rows[target]
         seed = constant(row.shape, row.element or self._spec.element, 1)
+        check_subnormals()
         with np.errstate(all="ignore"):
             cotangents = sweep(self._spec.rows, target, seed, self._values.__getitem__)
         return Gradients(self._spec, target, cotangents, self._values)

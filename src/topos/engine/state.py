@@ -16,6 +16,14 @@ class State(Table):
 
     `plan.advance` replaces what the entry carries, all of a step at once. `of` is a snapshot: later steps never
     change it.
+
+    >>> from topos import Tape
+    >>> network, (count, after) = Tape.record(lambda tape: [count := tape.input(0.0), count + 1])
+    >>> state = network.state()
+    >>> before = state.of(count)
+    >>> run = network.entry(count).carry({count: after}).lower().advance(state, steps=3)
+    >>> before, state.of(count)
+    (Tensor(0., f32), Tensor(3., f32))
     """
 
     __slots__ = ("_slots",)

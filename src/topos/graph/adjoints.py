@@ -13,6 +13,14 @@ class Adjoints:
     """The target and one `(wrt, gradient)` pair per entry asked for, in order; live values, or symbols once detached.
 
     `roots()` are the symbols of the target and of the gradients, in order: what an entry takes.
+
+    >>> from topos import Tape
+    >>> tape = Tape()
+    >>> weight = tape.parameter(3.0)
+    >>> adjoints = tape.differentiate(weight * weight, [weight]).detach()
+    >>> network = tape.into_network()
+    >>> network.entry(adjoints.roots()).interpret(network.parameters()).of(adjoints.roots())
+    [Tensor(9., f32), Tensor(6., f32)]
     """
 
     __slots__ = ("_pairs", "_roots", "target")

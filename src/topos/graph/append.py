@@ -17,10 +17,10 @@ from topos.shape import Shape
 from topos.tensor import Tensor
 
 if TYPE_CHECKING:
-    from topos.graph.tape import Tape
+    from topos.graph.recording import Recording
 
 
-def append(tape: Tape, spec: Spec, opcode: Opcode, operands: tuple[Any, ...], writing: int | None) -> int:
+def append(tape: Recording, spec: Spec, opcode: Opcode, operands: tuple[Any, ...], writing: int | None) -> int:
     """Appends an instruction, after the leaves that plain operands become; answers its row.
 
     Everything is checked first: an error leaves the rows as they were and carries a line per operand.
@@ -52,7 +52,7 @@ def _append_row(spec: Spec, opcode: Opcode, indices: list[int], writing: int | N
     return len(rows) - 1
 
 
-def _append_plain(tape: Tape, spec: Spec, opcode: Opcode, operands: tuple[Any, ...], writing: int | None) -> int:
+def _append_plain(tape: Recording, spec: Spec, opcode: Opcode, operands: tuple[Any, ...], writing: int | None) -> int:
     """The instruction with a number, array, tensor or symbol among its operands."""
     recorded = [tape.index_of(o, opcode.rule) if isinstance(o, Trace | Symbol) else None for o in operands]
     known = {role: index for role, index in zip(opcode.roles, recorded, strict=True) if index is not None}
@@ -78,7 +78,7 @@ def _append_plain(tape: Tape, spec: Spec, opcode: Opcode, operands: tuple[Any, .
         raise
 
 
-def _leaf(tape: Tape, spec: Spec, payload: Tensor, spread: Shape | None, writing: int | None) -> int:
+def _leaf(tape: Recording, spec: Spec, payload: Tensor, spread: Shape | None, writing: int | None) -> int:
     index = tape.place(LEAF, payload.shape, payload.element, payload)
     return _append_row(spec, Broadcast(spread), [index], writing) if spread else index
 
@@ -87,7 +87,7 @@ def _tensor(operand: Any, element: Element, opcode: Opcode) -> Tensor:
     try:
         return Tensor(operand, element)
     except ToposError as error:
-        raise type(error)(f"{opcode.rule}: {error}") from None
+        raise error.restated(type(error), f"{opcode.rule}: {error}") from None
 
 
 def _spread(opcode: Opcode, operands: tuple[Any, ...], shapes: list[Shape]) -> Shape | None:

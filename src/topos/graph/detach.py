@@ -13,6 +13,11 @@ def detach(first: Any, *others: Any) -> Any:
     """The same nesting with a symbol for each value; several arguments answer a tuple.
 
     Goes through tuples (named ones too), lists, dicts, dataclasses and `Adjoints`; anything else stays as it is.
+
+    >>> from topos import Tape
+    >>> x = Tape().input(1.0)
+    >>> detach({"x": x, "doubled": [x + x]})
+    {'x': %0, 'doubled': [%1]}
     """
     return mapped((first, *others), _symbol) if others else mapped(first, _symbol)
 

@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+Leaf = Callable[[Any], Any]
 
 
-def mapped(part: Any, leaf: Callable[[Any], Any]) -> Any:
-    """The same nesting with `leaf(part)` for everything that is no container."""
+class _Open(NamedTuple):
+    """A container on the way: its parts that are left, what the others became, and how it is built of them."""
+
+    left: Iterator[Any]
+    done: list[Any]
+    build: Callable[[list[Any]], Any]
+
+
+def mapped(part: Any, leaf: Leaf) -> Any:
+    """The same nesting, however deep, with `leaf(part)` for everything that is no container."""
+    opened = [_Open(iter((part,)), [], lambda done: done[0])]
+    while True:
+        left, done, build = opened[-1]
+        for item in left:
+            container = _opened(item, leaf)
+            if container is not None:
+                opened.append(container)
+                break
+            done.append(leaf(item))
+        else:
+            opened.pop()
+            built = build(done)
+            if not opened:
+                return built
+            opened[-1].done.append(built)
+
+
+def _opened(part: Any, leaf: Leaf) -> _Open | None:
+    """A container with all its parts left; `None` for anything else."""
     if isinstance(part, tuple):
-        inner = [mapped(item, leaf) for item in part]
-        return type(part)(*inner) if hasattr(part, "_fields") else type(part)(inner)
+        return _open(part, lambda done: type(part)(*done) if hasattr(part, "_fields") else type(part)(done))
     if isinstance(part, list):
-        return [mapped(item, leaf) for item in part]
+        return _open(part, lambda done: done)
     if isinstance(part, dict):
-        return {leaf(key): mapped(value, leaf) for key, value in part.items()}
+        return _open(part.values(), lambda done: dict(zip(map(leaf, part), done, strict=True)))
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        fields = {
-            field.name: mapped(getattr(part, field.name), leaf) for field in dataclasses.fields(part) if field.init
-        }
-        return dataclasses.replace(part, **fields)
-    return leaf(part)
+        names = [field.name for field in dataclasses.fields(part) if field.init]
+        parts = [getattr(part, name) for name in names]
+        return _open(parts, lambda done: dataclasses.replace(part, **dict(zip(names, done, strict=True))))
+    return None
+
+
+def _open(parts: Iterable[Any], build: Callable[[list[Any]], Any]) -> _Open:
+    return _Open(iter(parts), [], build)

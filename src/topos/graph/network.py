@@ -25,6 +25,15 @@ class Network:
     """The sealed spec: structure, shapes, initials and input defaults, and no live weights.
 
     Safe to share between threads; neither copied nor pickled. `into_tape` consumes it.
+
+    >>> from topos import Tape
+    >>> network, total = Tape.record(lambda tape: tape.input([1, 2], name="x").sum())
+    >>> print(network.describe(names=True))
+       0  Input                             [2]          x
+       1  Sum            0                  []
+    network: 2 nodes, 0 parameters, 1 input
+    >>> network.entry(total).interpret(network.parameters(), {"x": [3, 4]}).of(total)
+    Tensor(7., f32)
     """
 
     __slots__ = ("_consumed", "_length", "_spec")

@@ -37,6 +37,10 @@ class Node(NamedTuple):
         """The user's file and line, and the composition called there: `model.py:41 (softmax)`; empty where unknown."""
         return described(self.place, self.opcode.rule)
 
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{fact}={getattr(self, fact)!r}" for fact in self._fields[:-1])
+        return f"Node({facts}, line={self.line!r})"
+
 
 class Nodes(Sequence[Node]):
     """The first `length` rows of a spec as nodes, made when asked for."""

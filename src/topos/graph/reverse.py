@@ -44,6 +44,7 @@ def sweep(
         answers = row.opcode.vjp(operands, payload(index), cotangents[index])
         for operand, answer in zip(row.operands, answers, strict=True):
             if answer is not None:
-                held = cotangents.get(operand)
-                cotangents[operand] = (answer.zero_like() if held is None else held) + answer
+                held: Any = cotangents.get(operand)
+                held = answer.zero_like() if held is None else held
+                cotangents[operand] = held + answer.to(held.element)  # only a selection is read in several elements
     return cotangents

@@ -44,7 +44,13 @@ class Family:
 
 
 class Symbol:
-    """A node's name apart from its tape: family and position (`index`); hashable, the currency of every later phase."""
+    """A node's name apart from its tape: family and position (`index`); hashable, the currency of every later phase.
+
+    >>> from topos import Tape
+    >>> network, weight = Tape.record(lambda tape: tape.parameter(0.5, name="weight"))
+    >>> weight, weight.index, network.symbol("weight") == weight
+    (%0, 0, True)
+    """
 
     __slots__ = ("family", "index")
     family: Family

@@ -119,6 +119,13 @@ class Parameters(Table):
     """The caller's table, a tensor per parameter slot in recording order: weights, gradients and moments alike.
 
     Every operation answers a new table.
+
+    >>> from topos import Tape
+    >>> network, weight = Tape.record(lambda tape: tape.parameter([1, 2]))
+    >>> parameters = network.parameters()
+    >>> gradients = parameters.scale(10)
+    >>> parameters.step(gradients, lambda weight, gradient: weight - gradient * 0.5).of(weight)
+    Tensor([-4., -8.], f32)
     """
 
     __slots__ = ()

@@ -7,41 +7,41 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from topos.element import Element, f32
-from topos.errors import ConsumedError, ElementError, KinshipError, SealedError, ShapeError
+from topos.errors import ElementError, KinshipError, ShapeError
 from topos.graph.adjoints import Adjoints
-from topos.graph.append import append
 from topos.graph.describe import described_spec
 from topos.graph.detach import detach
 from topos.graph.network import Network
 from topos.graph.node import Nodes
 from topos.graph.place import here, line
 from topos.graph.recorded import recorded_gradients
-from topos.graph.spec import Ids, Row, Spec
+from topos.graph.recording import Recording
+from topos.graph.spec import Ids, Spec
 from topos.graph.symbol import Symbol
-from topos.graph.value import Trace, Value
-from topos.op import INPUT, LEAF, PARAMETER, Opcode, Source
+from topos.graph.value import Value
+from topos.op import INPUT, LEAF, PARAMETER, Source
 from topos.op.movement import whole
 from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.tensor.tensor import constant
 
 
-class Tape:
+class Tape(Recording):
     """Records a spec: sources by the methods here, everything else by operators and methods of `Value`.
 
     `element` is the common number of its nodes. A call that fails leaves the tape as long as it was. Sealing
     (`into_network`) consumes the tape.
+
+    >>> Tape.record(lambda tape: (tape.input([1, 2]) * 2).sum())
+    (Network(5 nodes, f32), %4)
     """
 
-    __slots__ = ("_consumed", "_scopes", "_spec", "_writing")
+    __slots__ = ()
 
     def __init__(self, element: Element = f32) -> None:
         if not isinstance(element, Element):
             raise ElementError(f"tape: wants an element such as f32, got {element!r}")
-        self._spec: Spec | None = Spec(element)
-        self._consumed = ""
-        self._scopes: list[str] = []
-        self._writing: int | None = None
+        super().__init__(Spec(element))
 
     @classmethod
     def record(cls, function: Callable[[Tape], Any], element: Element = f32) -> tuple[Network, Any]:
@@ -166,102 +166,7 @@ class Tape:
         tape._spec = spec
         return tape
 
-    # what values and rules ask
-    @property
-    def spec(self) -> Spec:
-        """The rows, while the tape is live."""
-        return self._held()
-
-    def append(self, opcode: Opcode, operands: tuple[Any, ...]) -> int:
-        """Checks and appends one instruction; plain payloads among its operands become leaves before it."""
-        return append(self, self._held(), opcode, operands, self._writing)
-
-    def constant(self, like: int, count: int) -> int:
-        """Appends a leaf filled with a count, of a row's shape and element."""
-        spec = self._held()
-        row = spec.rows[like]
-        element = row.element or spec.element
-        return self.place(LEAF, row.shape, element, constant(row.shape, element, count))
-
-    def place(self, opcode: Source, shape: Shape, element: Element | None, payload: Tensor | Ids) -> int:
-        """Appends a source with its payload, or with what its ids must look like."""
-        spec = self._held()
-        index = len(spec.rows)
-        if isinstance(payload, Ids):
-            spec.ids[index] = payload
-        else:
-            spec.payloads[index] = payload
-        place = here() if self._writing is None else spec.rows[self._writing].place
-        spec.rows.append(Row(opcode, (), shape, element, place, self._writing))
-        return index
-
-    def index_of(self, operand: Any, rule: str) -> int:
-        """The row of one of this tape's values or of a symbol of its family."""
-        if isinstance(operand, Trace):
-            if operand._tape is not self:
-                operand._tape._held()
-                raise KinshipError(f"{rule}: a value of another tape stands beside this one's")
-            self.row(operand.index)
-            return operand.index
-        return self._held().index_of(operand, rule)
-
-    def row(self, index: int) -> Row:
-        """A row of the live spec."""
-        rows = self._held().rows
-        if index >= len(rows):
-            raise KinshipError(f"value: node %{index} was taken back when the call that recorded it failed")
-        return rows[index]
-
-    def write(self, origin: int | None) -> None:
-        """From now on nodes are those that the derivative rule of row `origin` writes; `None`: the user's own."""
-        self._writing = origin
-
-    def mark(self) -> int:
-        """How many nodes there are, for `reset`."""
-        return len(self._held().rows)
-
-    def reset(self, mark: int) -> None:
-        """Takes back what was recorded after `mark`, if the tape is still live."""
-        if self._spec is not None:
-            self._spec.truncate(mark)
-
-    def symbol_at(self, index: int) -> Symbol:
-        """A row's detached name."""
-        self.row(index)
-        return Symbol(self._held().family, index)
-
-    def payload_at(self, index: int) -> Tensor:
-        """What a source was recorded with."""
-        return self._held().payload(index)
-
-    def name_at(self, index: int, name: str) -> None:
-        """Names a row, inside the scopes that are open."""
-        self.row(index)
-        self._held().name(index, self._scoped(name))
-
-    def label_at(self, index: int) -> str:
-        """A row for people."""
-        self.row(index)
-        return self._held().label(index)
-
     # inner
-    def _live(self) -> Spec:
-        if self._spec is None:
-            raise ConsumedError(f"tape: consumed{self._where()} by into_network; network.into_tape() reopens the spec")
-        return self._spec
-
-    def _held(self) -> Spec:
-        """The live spec, for a value."""
-        if self._spec is None:
-            raise SealedError(
-                f"value: its tape was sealed{self._where()}; take value.symbol() before sealing, "
-                "or reopen with network.into_tape() and tape.resolve(symbol)"
-            )
-        return self._spec
-
-    def _where(self) -> str:
-        return f" at {self._consumed}" if self._consumed else ""
-
     def _payload(self, payload: Any, element: Element | None) -> Tensor:
         if element is not None and not isinstance(element, Element):
             raise ElementError(f"payload: wants an element such as f32, got {element!r}")
@@ -272,9 +177,6 @@ class Tape:
         if tensor.ids is not None:
             raise ElementError(f"{rule}: a selection is fed to tape.selection(shape, vocab), or is a leaf")
         return tensor
-
-    def _scoped(self, name: str) -> str:
-        return ".".join([*self._scopes, name]) if isinstance(name, str) and name else name
 
     def _source(
         self, opcode: Source, shape: Shape, element: Element | None, payload: Tensor | Ids, name: str | None
@@ -293,6 +195,4 @@ class Tape:
         raise TypeError("a Tape is neither copied nor pickled: the spec is written once; topos.save is its file form")
 
     def __repr__(self) -> str:
-        if self._spec is None:
-            return "Tape(sealed)"
-        return f"Tape({len(self._spec.rows)} nodes, {self._spec.element})"
+        return "Tape(sealed)" if self._spec is None else f"Tape({len(self._spec.rows)} nodes, {self._spec.element})"

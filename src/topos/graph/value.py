@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from topos.element import Element
 from topos.errors import RecordedError
 from topos.graph.symbol import Symbol
-from topos.op import Composites, Opcode
+from topos.op import Composites, Opcode, Recordable
 from topos.shape import Shape
+from topos.tensor import Tensor
 
 if TYPE_CHECKING:
+    from topos.graph.recording import Recording
     from topos.graph.tape import Tape
-    from topos.tensor import Tensor
 
 
 class Trace(Composites):
@@ -20,12 +21,15 @@ class Trace(Composites):
 
     __slots__ = ("_tape", "index")
 
-    def __init__(self, tape: Tape, index: int) -> None:
+    def __init__(self, tape: Recording, index: int) -> None:
         self._tape = tape
         self.index = index
 
     def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Self:
         """Records one instruction; everything is checked before anything is appended."""
+        for operand in operands:
+            if type(operand) is not type(self) and isinstance(operand, Recordable) and _carries(operand):
+                return operand.apply(opcode, operands)  # type: ignore[return-value]
         return type(self)(self._tape, self._tape.append(opcode, operands))
 
     @property
@@ -55,12 +59,24 @@ class Trace(Composites):
         self._tape.reset(mark)
 
 
+def _carries(payload: Recordable) -> bool:
+    """Whether it is a user's payload, which takes recorded values into itself (a dual number does)."""
+    return not isinstance(payload, Trace | Tensor)
+
+
 class Value(Trace):
     """An operand bound to its tape; operators record and do not consume it.
 
     Beside it may stand a Python number (a leaf, spread by a recorded `Broadcast` where the rank is above 0), an array
     or tensor (a leaf of its own shape), or a symbol of the same family. `==` is identity of the node. After the tape is
     sealed it raises `SealedError`: take `.symbol()` before.
+
+    >>> from topos import Tape
+    >>> tape = Tape()
+    >>> x = tape.input([1, 2, 3])
+    >>> y = 2 * x[:2]
+    >>> y.shape, y.symbol(), x.payload()
+    ([2], %4, Tensor([1., 2., 3.], f32))
     """
 
     __slots__ = ()
@@ -69,7 +85,7 @@ class Value(Trace):
     def tape(self) -> Tape:
         """The tape it is bound to."""
         self._tape.row(self.index)
-        return self._tape
+        return cast("Tape", self._tape)
 
     def symbol(self) -> Symbol:
         """Its detached name, which outlives the tape."""

@@ -35,13 +35,15 @@ def whole_or_nothing(method: Method) -> Method:
     return cast("Method", function)
 
 
-def _negated(other: Any) -> Any:
-    """The negative of an operand; an integer 0 becomes -0.0, which no integer holds."""
+def _negated(x: Composites, other: Any) -> Any:
+    """The negative of an operand beside `x`; an integer 0 becomes -0.0, which no integer holds."""
     if isinstance(other, Recordable):
         return -other
-    if isinstance(other, int | float):
-        return -float(other) if float(other) == other else -other
-    return np.negative(np.asarray(other, np.float64))
+    if isinstance(other, int | np.integer | np.bool_):
+        return -int(other) or -0.0
+    if isinstance(other, float | np.floating):
+        return -other
+    return -x.zero_like() - other  # -0.0 - y is -y in every bit, for whatever may stand as an operand
 
 
 class Composites(Recordable):
@@ -60,7 +62,7 @@ class Composites(Recordable):
     @whole_or_nothing
     def minimum(self, other: Any) -> Self:
         """`-maximum(-x, -other)`: NaN propagates, ties go left."""
-        return -((-self).maximum(_negated(other)))
+        return -((-self).maximum(_negated(self, other)))
 
     @whole_or_nothing
     def clip(self, low: Any, high: Any) -> Self:
@@ -183,14 +185,14 @@ class Composites(Recordable):
 
     def __bool__(self) -> NoReturn:
         raise RecordedError(
-            "bool: a recorded value has no truth; choose with where(mask, a, b) and .step(threshold), or read a "
-            "computed one with run.of(symbol)"
+            "bool: a value has no one truth; choose with where(mask, a, b) and .step(threshold), or read the number: "
+            "float(run.of(symbol))"
         )
 
     def _compared(self, other: Any) -> NoReturn:
         raise RecordedError(
             "comparison: values are not ordered; x.step(threshold) is 1 where x >= threshold, and where(mask, a, b) "
-            "chooses; read a computed value with run.of(symbol)"
+            "chooses; or compare the numbers: float(run.of(symbol))"
         )
 
     __lt__ = __le__ = __gt__ = __ge__ = _compared

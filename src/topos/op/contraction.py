@@ -36,12 +36,13 @@ class MatMul(Opcode):
         return Shape((*left[:-1], right[-1]))
 
     def derivative(self, seed: Any, output: Any, left: Any, right: Any) -> Cotangents:
-        return seed.matmul(_transposed(right)), _transposed(left).matmul(seed)
+        return seed.matmul(_transposed(right, seed)), _transposed(left, seed).matmul(seed)
 
 
-def _transposed(x: Any) -> Any:
+def _transposed(x: Any, seed: Any) -> Any:
+    """The operand transposed; a selection, which beside the other agreed with any element, in the product's."""
     *leading, rows, columns = x.shape.axes
-    return x.permute([*leading, columns, rows])
+    return x.permute([*leading, columns, rows]).to(seed.element)
 
 
 MATMUL = MatMul()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from topos.errors import ShapeError
+from topos.element import Element
+from topos.errors import ElementError, ShapeError
 from topos.op.opcode import Cotangents, Opcode
 from topos.shape import Shape
-
-if TYPE_CHECKING:
-    from topos.element import Element
 
 
 class Elementwise(Opcode):
@@ -135,10 +133,11 @@ class Powf(Elementwise):
         return m.powf(base, exponent)
 
     def derivative(self, seed: Any, output: Any, base: Any, exponent: Any) -> Cotangents:
-        lowered = exponent.select(exponent - exponent.one_like(), exponent.zero_like())
+        # Constants like the output: an operand may be a selection, which has no element of its own.
+        lowered = exponent.select(exponent - output.one_like(), output.zero_like())
         by_base = seed * (exponent * base.powf(lowered))
-        positive = exponent.step(exponent.zero_like())
-        at_zero = base.select(base, positive.select(exponent.one_like(), base))
+        positive = exponent.step(output.zero_like())
+        at_zero = base.select(base, positive.select(output.one_like(), base))
         guarded = output.select(at_zero, output.one_like())
         return by_base, seed * (output * guarded.ln())
 
@@ -208,6 +207,8 @@ class Cast(Opcode):
     element: Element
 
     def __init__(self, element: Element) -> None:
+        if not isinstance(element, Element):
+            raise ElementError(f"to: wants an element such as f32, got {element!r}")
         self._freeze(element)
 
     def result_shape(self, shapes: Sequence[Shape]) -> Shape:

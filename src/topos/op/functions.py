@@ -14,7 +14,13 @@ T = TypeVar("T", bound=Composites)
 
 
 def where(mask: Any, chosen: Any, other: Any) -> Any:
-    """`chosen` where the mask is nonzero (NaN is nonzero), else `other`; any of the three may be a plain payload."""
+    """`chosen` where the mask is nonzero (NaN is nonzero), else `other`; any of the three may be a plain payload.
+
+    >>> from topos import Tensor
+    >>> x = Tensor([-1.0, 0.0, 2.0])
+    >>> where(x.step(0.0), x, 9.0)
+    Tensor([9., 0., 2.], f32)
+    """
     return _payload("where", (mask, chosen, other)).apply(SELECT, (mask, chosen, other))
 
 
@@ -23,6 +29,10 @@ def concat(values: Sequence[T], axis: int) -> T:
 
     Each is padded with `-0.0` to the full extent, then they are added left to right: a copy, bit for bit. Raises
     `ShapeError` where another axis differs, or for no values.
+
+    >>> from topos import Tensor
+    >>> concat([Tensor([1, -0.0]), Tensor([3])], axis=0)
+    Tensor([ 1., -0.,  3.], f32)
     """
     first = _first("concat", values)
     axis = first.shape.axis(axis, "concat")
@@ -45,7 +55,13 @@ def concat(values: Sequence[T], axis: int) -> T:
 
 
 def stack(values: Sequence[T], axis: int) -> T:
-    """The values along a new axis, which is axis `axis` of the result; their shapes are equal."""
+    """The values along a new axis, which is axis `axis` of the result; their shapes are equal.
+
+    >>> from topos import Tensor
+    >>> stack([Tensor([1, 2]), Tensor([3, 4])], axis=1)
+    Tensor([[1., 3.],
+            [2., 4.]], f32)
+    """
     first = _first("stack", values)
     if any(value.shape != first.shape for value in values):
         raise ShapeError(f"stack: shapes must be equal, got {', '.join(str(value.shape) for value in values)}")
@@ -60,8 +76,12 @@ def einsum(spec: str, *values: T) -> T:
     joined by one batched matrix product (named axes of both that the result or a later operand still wants are batch
     axes, the others are contracted), and the result's axes are put in order. Every axis is one letter; an operand
     does not name one twice. Raises `ShapeError`.
+
+    >>> from topos import Tensor
+    >>> einsum("ij,j->i", Tensor([[1, 2], [3, 4]]), Tensor([10, 1]))
+    Tensor([12., 34.], f32)
     """
-    first = _first("einsum", values)
+    _first("einsum", values)
     terms, result = _terms(spec, values)
     return _whole(values, lambda: _contract(list(values), terms, result))
 

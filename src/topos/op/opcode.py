@@ -107,6 +107,9 @@ class Opcode:
     def __setattr__(self, attribute: str, value: Any) -> NoReturn:
         raise AttributeError(f"{self.name} is frozen")
 
+    def __delattr__(self, attribute: str) -> NoReturn:
+        raise AttributeError(f"{self.name} is frozen")
+
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.facts() == other.facts()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from topos.element.element import Array, Element
+from topos.reference.ieee import is_ieee
 
 
 def max_along(element: Element, array: Array, axis: int) -> Array:
@@ -15,7 +16,7 @@ def max_along(element: Element, array: Array, axis: int) -> Array:
     """
     axis %= array.ndim
     accumulator = element.accumulator
-    if getattr(accumulator, "ieee", False):
+    if is_ieee(accumulator):
         lowest = element.promote(element.lowest)
         largest = np.asarray(np.maximum.reduce(element.promote(array), axis=axis, initial=lowest[()]))
         return element.demote(accumulator.add(largest, accumulator.zero))

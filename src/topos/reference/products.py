@@ -7,8 +7,10 @@ import math
 import numpy as np
 
 from topos.element.element import Array, Element
-from topos.reference.chains import chain32, chain64
+from topos.reference.chain32 import chain32
+from topos.reference.chain64 import chain64
 from topos.reference.fills import zeros
+from topos.reference.ieee import is_ieee
 
 BLOCK = 512
 """Terms in one chain of fused multiply-adds; the totals of the chains are added afterwards."""
@@ -68,7 +70,7 @@ def _blocks_at_once(accumulator: Element, left: Array, right: Array) -> Array:
 
 def _chain(accumulator: Element, left: Array, right: Array) -> Array:
     """One block: `[lanes, rows, terms] @ [lanes, terms, columns]` by a chain of fused multiply-adds from `+0.0`."""
-    if getattr(accumulator, "ieee", False):
+    if is_ieee(accumulator):
         return (chain32 if accumulator.dtype == np.float32 else chain64)(left, right)
     total = zeros(accumulator, (left.shape[0], left.shape[1], right.shape[2]))
     for k in range(left.shape[-1]):

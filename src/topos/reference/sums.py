@@ -166,7 +166,7 @@ def _pieces(array: Array) -> Iterator[Array]:
 def _runs(array: Array) -> Iterator[Array]:
     """The numbers of an array in row-major order: flat runs of bounded length."""
     if array.size <= _PIECE:
-        yield array.reshape(-1)
+        yield _flat(array)
         return
     group = _PIECE * array.shape[0] // array.size
     if not group:
@@ -174,4 +174,9 @@ def _runs(array: Array) -> Iterator[Array]:
             yield from _runs(part)
         return
     for start in range(0, array.shape[0], group):
-        yield array[start : start + group].reshape(-1)
+        yield _flat(array[start : start + group])
+
+
+def _flat(array: Array) -> Array:
+    """A piece in row-major order; a transposed one is copied in memory order first, which spares the cache."""
+    return (array if array.flags.c_contiguous or 0 in array.strides else array.copy(order="K")).reshape(-1)

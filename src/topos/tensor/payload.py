@@ -23,6 +23,8 @@ def as_array(payload: Any) -> Array:
         array = _imported(payload)
     except (ValueError, TypeError, BufferError, RuntimeError) as error:
         raise ElementError(f"payload: cannot read numbers from {type(payload).__name__}: {error}") from None
+    if isinstance(payload, int) and array.dtype.kind == "O":
+        raise ElementError(f"payload: an integer of more than 64 bits, {payload}; write it as a float")
     if array.dtype.kind == "O" or array.dtype.kind in "SUmM":
         raise ElementError(f"payload: cannot read numbers from {type(payload).__name__} {payload!r:.60}")
     return array
@@ -38,7 +40,7 @@ def element_of(payload: Any, array: Array) -> Element:
     """The element that a payload keeps when none is asked for: f64 and bf16 arrays their own, everything else f32."""
     if isinstance(payload, int | float | list | tuple) and not isinstance(payload, np.generic):
         return f32
-    if array.dtype == f64.dtype:
+    if array.dtype.kind == "f" and array.dtype.itemsize == f64.dtype.itemsize:  # in either byte order
         return f64
     return bf16 if array.dtype == bf16.dtype else f32
 

@@ -32,9 +32,10 @@ class Tensor(Composites):
     Tensor([[0.7615942, 0.5005202]], f32)
     """
 
-    __slots__ = ("_array", "element", "ids", "shape", "vocab")
+    __slots__ = ("_array", "_common", "element", "ids", "shape", "vocab")
     shape: Shape
     element: Element | None
+    _common: Element
     _array: Array | None
     ids: Array | None
     vocab: int
@@ -43,6 +44,8 @@ class Tensor(Composites):
         if isinstance(payload, Tensor):
             return payload if element is None else payload.expect(element)
         _refuse_recorded(payload)
+        if element is not None and not isinstance(element, Element):
+            raise ElementError(f"payload: wants an element such as f32, got {element!r}")
         array = as_array(payload)
         element = element or element_of(payload, array)
         taken = rounded(array, element)
@@ -50,7 +53,15 @@ class Tensor(Composites):
 
     @classmethod
     def of(cls, array: Array, element: Element, shape: Shape | None = None) -> Tensor:
-        """Takes an array of the element's dtype as it is; nobody writes to it from now on."""
+        """Takes an array of the element's dtype as it is; nobody writes to it from now on.
+
+        NumPy's operators answer scalars for rank 0, which a user's element may hand on. Raises `ElementError` for
+        another dtype: an element's operation that forgot to come back to its own.
+        """
+        if type(array) is not np.ndarray:
+            array = np.asarray(array)
+        if array.dtype != element.dtype:
+            raise ElementError(f"element {element}: an operation answered {array.dtype}, wants {element.dtype}")
         tensor = object.__new__(cls)
         tensor._array = array
         tensor.element = element
@@ -64,6 +75,8 @@ class Tensor(Composites):
 
         Raises `ElementError` for a writable array or one that would need a conversion.
         """
+        if not isinstance(array, np.ndarray):
+            raise ElementError(f"frozen: wants a NumPy array, got {type(array).__name__}")
         element = element_of(array, array)
         if array.dtype != element.dtype:
             raise ElementError(f"frozen: wants an array of {element}, got {array.dtype}; Tensor(array) converts")
@@ -88,13 +101,24 @@ class Tensor(Composites):
         an index outside `0 .. vocab - 1`.
         """
         ids = checked_ids(indices, vocab, absent, "selection")
+        return cls._of_ids(ids.reshape(-1), vocab, f32)
+
+    @classmethod
+    def _of_ids(cls, ids: Array, vocab: int, common: Element) -> Tensor:
         tensor = object.__new__(cls)
         tensor._array = None
+        tensor._common = common
         tensor.element = None
-        tensor.ids = ids.reshape(-1)
+        tensor.ids = ids
         tensor.vocab = vocab
         tensor.shape = Shape((ids.size, vocab))
         return tensor
+
+    def among(self, common: Element) -> Tensor:
+        """This tensor as a spec over `common` has it: what an instruction over selections alone answers is of it."""
+        if self.ids is None or self._common is common:
+            return self
+        return Tensor._of_ids(self.ids, self.vocab, common)
 
     # the payload that instructions run over
     def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
@@ -102,7 +126,7 @@ class Tensor(Composites):
         for operand in operands:
             if isinstance(operand, Recordable) and not isinstance(operand, Tensor):
                 return operand.apply(opcode, operands)  # type: ignore[return-value]
-        element = opcode.result_element([o.element for o in operands if isinstance(o, Tensor)]) or f32
+        element = opcode.result_element([o.element for o in operands if isinstance(o, Tensor)]) or self._shared()
         spread = self.shape if isinstance(opcode, Elementwise) else None
         tensors = [o if isinstance(o, Tensor) else operand_tensor(o, element, spread) for o in operands]
         shape = opcode.result_shape([tensor.shape for tensor in tensors])
@@ -124,7 +148,10 @@ class Tensor(Composites):
         return self._constant(count)
 
     def _constant(self, count: int) -> Tensor:
-        return constant(self.shape, self.element or f32, count)
+        return constant(self.shape, self.element or self._shared(), count)
+
+    def _shared(self) -> Element:
+        return f32 if self.ids is None else self._common
 
     def dense(self, element: Element) -> Array:
         """The numbers as an array nobody may write to; a selection as its one-hot in `element`."""
@@ -150,7 +177,8 @@ class Tensor(Composites):
         if not self.shape.volume:
             return None
         assert self.element is not None
-        return Tensor.of(self._array[(0,) * self.shape.rank or ...].reshape(()), self.element)
+        first: Any = (*(0,) * self.shape.rank, ...)
+        return Tensor.of(self._array[first], self.element)
 
     # out
     def numpy(self) -> Array:
@@ -210,8 +238,8 @@ class Tensor(Composites):
 
     def __repr__(self) -> str:
         if self.ids is not None:
-            return f"Tensor.selection({_digits(self.ids)}, {self.vocab})"
-        return f"Tensor({_digits(self.numpy())}, {self.element})"
+            return f"Tensor.selection({_digits(self.ids, 'Tensor.selection(')}, {self.vocab})"
+        return f"Tensor({_digits(self.numpy(), 'Tensor(')}, {self.element})"
 
 
 def constant(shape: Shape, element: Element, count: int) -> Tensor:
@@ -235,5 +263,5 @@ def _selected(ids: Array, vocab: int) -> Tensor:
     return Tensor.selection(ids, vocab, absent=-1)
 
 
-def _digits(array: Array) -> str:
-    return np.array2string(array, separator=", ", threshold=64)
+def _digits(array: Array, before: str) -> str:
+    return np.array2string(array, separator=", ", threshold=64, prefix=before)

@@ -1,6 +1,7 @@
 """What grades topos, and what a user's own element, backend or module is graded with."""
 
 from topos.testing.golden import assert_golden
+from topos.testing.gradients import check_gradient
 from topos.testing.same_bits import assert_same_bits, same_bits
 
-__all__ = ["assert_golden", "assert_same_bits", "same_bits"]
+__all__ = ["assert_golden", "assert_same_bits", "check_gradient", "same_bits"]

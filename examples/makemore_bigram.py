@@ -1,0 +1,86 @@
+"""The smallest language model: the next letter of a name, given the one before it.
+
+A table of 27 by 27 scores is all there is to learn. `gather` picks the row of the letter before, `log_softmax` makes
+it log-probabilities, and `select` takes the one of the letter that came. Counting pairs gives the best table of this
+kind directly, so the example can say how close gradient descent comes to it.
+
+Prints the loss on its way down, the loss of the counted table, and the likeliest letters after a few letters by both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from topos import Tape, detach
+
+LETTERS = ".abcdefghijklmnopqrstuvwxyz"
+CLASSES = len(LETTERS)
+DATA = Path(__file__).parent / "data" / "names.txt"
+
+
+class Learned(NamedTuple):
+    """The loss of each step's batch, of the learned table over all pairs, and of the counted one."""
+
+    losses: np.ndarray
+    learned_loss: float
+    counted_loss: float
+
+
+def pairs_of(names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of every letter and of the one after it; `.` stands before a name and after it."""
+    ids = [LETTERS.index(letter) for letter in "." + ".".join(names) + "."]
+    return np.array(ids[:-1]), np.array(ids[1:])
+
+
+def likeliest(log_probabilities: np.ndarray, letter: str) -> str:
+    """The five likeliest letters after one letter, with their probabilities."""
+    row = log_probabilities[LETTERS.index(letter)]
+    return "  ".join(f"{LETTERS[i]} {np.exp(row[i]):.2f}" for i in np.argsort(-row)[:5])
+
+
+def main(steps: int = 400, batch: int = 1024, rate: float = 20.0, limit: int | None = None, seed: int = 27) -> Learned:
+    names = DATA.read_text(encoding="utf-8").split()[:limit]
+    before, after = pairs_of(names)
+    print(f"{len(names):,} names, {len(before):,} pairs of letters")
+
+    tape = Tape()
+    scores = tape.parameter(np.zeros((CLASSES, CLASSES)), name="scores")
+    letter = tape.selection((batch,), CLASSES, name="letter")
+    following = tape.selection((batch,), CLASSES, name="following")
+    log_probabilities = scores.gather(letter).log_softmax(1)
+    loss = -following.select(log_probabilities, 0).sum() / batch
+    step_rate = tape.input(rate, name="rate")
+    gradient = tape.differentiate(loss, scores).of(scores)
+    replaced = scores - step_rate.broadcast(scores.shape) * gradient
+    loss, scores, replaced = detach(loss, scores, replaced)
+
+    network = tape.into_network()
+    plan = network.entry(loss).carry({scores: replaced}).lower()
+    state = network.state()
+    random = np.random.Generator(np.random.PCG64(seed))
+    chosen = random.integers(len(before), size=(steps, batch))
+    feeds = {"letter": before[chosen], "following": after[chosen], "rate": np.linspace(rate, 0, steps)}
+    losses = plan.advance(state, feeds, steps=steps).of(loss).numpy()
+    for step in range(0, steps, max(1, steps // 8)):
+        print(f"step {step:4}  loss {losses[step]:.4f}")
+
+    # The maximum of the likelihood is the frequency of each pair; a pair that never came has none.
+    counts = np.zeros((CLASSES, CLASSES))
+    np.add.at(counts, (before, after), 1)
+    with np.errstate(divide="ignore"):
+        counted = np.log(counts / counts.sum(axis=1, keepdims=True))
+    # An eager tensor speaks the same operations as a recorded value.
+    learned = state.of(scores).log_softmax(1).numpy()
+    learned_loss, counted_loss = -learned[before, after].mean(), -counted[before, after].mean()
+    print(f"over all pairs: uniform {np.log(CLASSES):.4f}, learned {learned_loss:.4f}, counted {counted_loss:.4f}")
+    for start in ".qn":
+        print(f"after {start}   learned  {likeliest(learned, start)}")
+        print(f"          counted  {likeliest(counted, start)}")
+    return Learned(losses, float(learned_loss), float(counted_loss))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The command `topos`, also `python -m topos`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and answers the exit status: 0, 2 for bad usage, 1 for a closed pipe, 130 for an interrupt."""
+    try:
+        status = command(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read has gone; what is still buffered must not raise once more when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def command(arguments: Sequence[str] | None) -> int:
+    """Reads the arguments and runs what they ask for."""
+    import argparse
+
+    from topos._version import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="topos", description="Record a graph, inspect it, differentiate it, compile it, emit it."
+    )
+    parser.add_argument("--version", action="version", version=f"topos {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    commands.add_parser("walkthrough", help="print every reading of one small graph")
+    try:
+        parser.parse_args(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+    from topos import walkthrough
+
+    walkthrough.main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

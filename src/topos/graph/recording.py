@@ -1,0 +1,126 @@
+"""A spec while it grows: what values and derivative rules ask of the tape that they write to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topos.element import Element
+from topos.errors import ConsumedError, KinshipError, SealedError
+from topos.graph.append import append
+from topos.graph.place import here
+from topos.graph.spec import Ids, Row, Spec
+from topos.graph.symbol import Symbol
+from topos.graph.value import Trace
+from topos.op import LEAF, Opcode, Source
+from topos.shape import Shape
+from topos.tensor import Tensor
+from topos.tensor.tensor import constant
+
+
+class Recording:
+    """The live rows behind a tape, until it is sealed."""
+
+    __slots__ = ("_consumed", "_scopes", "_spec", "_writing")
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec: Spec | None = spec
+        self._consumed = ""
+        self._scopes: list[str] = []
+        self._writing: int | None = None
+
+    @property
+    def spec(self) -> Spec:
+        """The rows, while the tape is live."""
+        return self._held()
+
+    def append(self, opcode: Opcode, operands: tuple[Any, ...]) -> int:
+        """Checks and appends one instruction; plain payloads among its operands become leaves before it."""
+        return append(self, self._held(), opcode, operands, self._writing)
+
+    def constant(self, like: int, count: int) -> int:
+        """Appends a leaf filled with a count, of a row's shape and element."""
+        spec = self._held()
+        row = spec.rows[like]
+        element = row.element or spec.element
+        return self.place(LEAF, row.shape, element, constant(row.shape, element, count))
+
+    def place(self, opcode: Source, shape: Shape, element: Element | None, payload: Tensor | Ids) -> int:
+        """Appends a source with its payload, or with what its ids must look like."""
+        spec = self._held()
+        index = len(spec.rows)
+        if isinstance(payload, Ids):
+            spec.ids[index] = payload
+        else:
+            spec.payloads[index] = payload.among(spec.element)
+        place = here() if self._writing is None else spec.rows[self._writing].place
+        spec.rows.append(Row(opcode, (), shape, element, place, self._writing))
+        return index
+
+    def index_of(self, operand: Any, rule: str) -> int:
+        """The row of one of this tape's values or of a symbol of its family."""
+        if isinstance(operand, Trace):
+            if operand._tape is not self:
+                operand._tape._held()
+                raise KinshipError(f"{rule}: a value of another tape stands beside this one's")
+            self.row(operand.index)
+            return operand.index
+        return self._held().index_of(operand, rule)
+
+    def row(self, index: int) -> Row:
+        """A row of the live spec."""
+        rows = self._held().rows
+        if index >= len(rows):
+            raise KinshipError(f"value: node %{index} was taken back when the call that recorded it failed")
+        return rows[index]
+
+    def write(self, origin: int | None) -> None:
+        """From now on nodes are those that the derivative rule of row `origin` writes; `None`: the user's own."""
+        self._writing = origin
+
+    def mark(self) -> int:
+        """How many nodes there are, for `reset`."""
+        return len(self._held().rows)
+
+    def reset(self, mark: int) -> None:
+        """Takes back what was recorded after `mark`, if the tape is still live."""
+        if self._spec is not None:
+            self._spec.truncate(mark)
+
+    def symbol_at(self, index: int) -> Symbol:
+        """A row's detached name."""
+        self.row(index)
+        return Symbol(self._held().family, index)
+
+    def payload_at(self, index: int) -> Tensor:
+        """What a source was recorded with."""
+        return self._held().payload(index)
+
+    def name_at(self, index: int, name: str) -> None:
+        """Names a row, inside the scopes that are open."""
+        self.row(index)
+        self._held().name(index, self._scoped(name))
+
+    def label_at(self, index: int) -> str:
+        """A row for people."""
+        self.row(index)
+        return self._held().label(index)
+
+    def _live(self) -> Spec:
+        if self._spec is None:
+            raise ConsumedError(f"tape: consumed{self._where()} by into_network; network.into_tape() reopens the spec")
+        return self._spec
+
+    def _held(self) -> Spec:
+        """The live spec, for a value."""
+        if self._spec is None:
+            raise SealedError(
+                f"value: its tape was sealed{self._where()}; take value.symbol() before sealing, "
+                "or reopen with network.into_tape() and tape.resolve(symbol)"
+            )
+        return self._spec
+
+    def _where(self) -> str:
+        return f" at {self._consumed}" if self._consumed else ""
+
+    def _scoped(self, name: str) -> str:
+        return ".".join([*self._scopes, name]) if isinstance(name, str) and name else name
