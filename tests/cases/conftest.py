@@ -80,6 +80,22 @@ def runs(case: Recorded, symbols: list[Symbol]) -> Iterator[tuple[str, list[Arra
     }
     for name, run in routes.items():
         yield name, [tensor.numpy() for tensor in run().of(symbols)]
+    function = entry.lower().function(list(feeds), symbols)
+    yield "function", [tensor.numpy() for tensor in function(parameters, *feeds.values())]
+    yield "expressed", expressed(case, symbols)
+
+
+def expressed(case: Recorded, symbols: list[Symbol]) -> list[Array]:
+    """The spec walked node by node over tensors."""
+    held: dict[Symbol, Any] = {}
+    for node in case.network.nodes():
+        if not node.is_source:
+            held[node.symbol] = node.opcode.express([held[operand] for operand in node.operands])
+        elif node.symbol in case.feeds:
+            held[node.symbol] = Tensor(case.feeds[node.symbol])
+        else:
+            held[node.symbol] = case.network.payload(node.symbol)
+    return [held[symbol].numpy() for symbol in symbols]
 
 
 def engine_gradients(case: Recorded) -> Iterator[tuple[str, list[Array]]]:
