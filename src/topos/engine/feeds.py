@@ -102,7 +102,7 @@ def _read_dense(spec: Spec, index: int, payload: Any, steps: int | None, copy: b
         array = payload.expect(row.element).dense(row.element)
     else:
         given = as_array(payload)
-        array = rounded(given, row.element)
+        array = rounded(payload, given, row.element)
         if np.may_share_memory(array, given):
             if copy:
                 array = array.copy()
