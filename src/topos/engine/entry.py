@@ -24,8 +24,9 @@ from topos.op import Input, Parameter, Recordable
 class Entry:
     """A detached, frozen declaration over one family: bound late by `network.compile(entry)`.
 
-    `roots` and then `observe` are the results, in order, each a symbol or any nesting of symbols; `carry` maps a parameter or an input to the value that
-    replaces it after a run; `backward` retains every value; `numerics` is the posture; `diagnose` watches values.
+    `roots` and then `observe` are the results, in order, each a symbol or any nesting of symbols; `carry` maps a
+    parameter or an input to the value that replaces it after a run; `backward` retains every value; `numerics` is the
+    posture; `diagnose` watches values.
 
     >>> from topos import Tape
     >>> network, (weight, double) = Tape.record(lambda tape: [weight := tape.parameter(0.5), weight + weight])
