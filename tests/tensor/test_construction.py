@@ -198,7 +198,9 @@ REFUSED: list[tuple[Any, type[Exception]]] = [
 
 
 @each_element
-@pytest.mark.parametrize(("payload", "error"), REFUSED, ids=[repr(payload)[:30] for payload, _ in REFUSED])
+@pytest.mark.parametrize(
+    ("payload", "error"), REFUSED, ids=[f"{at} {type(payload).__name__}" for at, (payload, _) in enumerate(REFUSED)]
+)
 def test_what_holds_no_numbers_is_refused(payload: Any, error: type[Exception], element: Element) -> None:
     for call in (lambda: Tensor(payload), lambda: Tensor(payload, element)):
         with pytest.raises(error) as caught:
