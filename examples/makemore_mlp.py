@@ -193,7 +193,7 @@ def main(
     picture: str | Path = "makemore_loss.png",
     seed: int = 2015,
 ) -> Trained:
-    """Trains on `limit` names (all of them where None) for `steps` steps, `together` (2 or more) in one call."""
+    """Trains on `limit` names (all of them where None) for `steps` steps, `together` in one call."""
     random = np.random.Generator(np.random.PCG64(seed))
     names = random.permutation(DATA.read_text(encoding="utf-8").split())[:limit].tolist()
     held_out = len(names) // 10

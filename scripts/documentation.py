@@ -64,7 +64,7 @@ def _output(code: str, raises: bool, namespace: dict[str, Any]) -> str:
     stream = io.StringIO()
     with contextlib.redirect_stdout(stream):
         try:
-            exec(compile(code, PROGRAM, "exec"), namespace)
+            exec(compile(code, PROGRAM, "exec", dont_inherit=True), namespace)
         except Exception as error:
             if not raises:
                 raise

@@ -15,7 +15,7 @@ from typing import Any
 from documentation_rules import rules
 
 import topos
-from topos import op
+from topos import op, testing
 from topos.op import Opcode
 
 ROOT = Path(__file__).parents[1]
@@ -46,12 +46,13 @@ PLUMBING = {
     "Run": {"found", "with_values"},
     "Shape": {"axis", "with_axis"},
     "State": {"of_network", "replace"},
+    "Table": {"get", "rows"},
     "Tape": {
-        *("append", "constant", "index_of", "label_at", "name_at", "over"),
-        *("payload_at", "place", "reset", "row", "symbol_at"),
+        *("append", "constant", "index_of", "label_at", "mark", "name_at", "over"),
+        *("payload_at", "place", "reset", "row", "spec", "symbol_at", "write"),
     },
-    "Tensor": {"apply", "counted", "dense", "expect", "mark", "of", "one_like", "reset", "zero_like"},
-    "ToposError": {"placed"},
+    "Tensor": {"among", "apply", "counted", "dense", "expect", "mark", "of", "one_like", "reset", "zero_like"},
+    "ToposError": {"placed", "restated"},
     "Trace": {"apply", "counted", "element", "mark", "one_like", "reset", "shape", "zero_like"},
 }
 """What a class has for other stages of topos, or defines because `Recordable` asks for it."""
@@ -96,6 +97,7 @@ def api() -> str:
     for stage, names in public_names().items():
         parts.append(f"## {STAGES.get(stage, stage)}")
         parts += [_entry(name, getattr(topos, name)) for name in names]
+    parts += ["## topos.testing", first_line(testing), "\n".join(_listed(testing))]
     return "\n\n".join(parts)
 
 
@@ -107,10 +109,18 @@ def _entry(name: str, thing: Any) -> str:
     if inspect.isfunction(thing):
         return f"### {name}\n\n{_code(name, thing)}{first_line(thing)}"
     if inspect.ismodule(thing):
-        members = [f"- `{member}`: {first_line(getattr(thing, member))}" for member in thing.__all__]
-        return "\n".join([f"### {name}\n\n{first_line(thing)}", "", *members])
+        return "\n".join([f"### {name}\n\n{first_line(thing)}", "", *_listed(thing)])
     about = "The version of the package." if name == "__version__" else _constant(name, thing)
     return f"### {name}\n\n{about}"
+
+
+def _listed(module: Any) -> list[str]:
+    """A line for each public name of a module."""
+    things = [(name, getattr(module, name)) for name in module.__all__]
+    return [
+        f"- `{name}{signature(thing) if inspect.isfunction(thing) else ''}`: {first_line(thing)}"
+        for name, thing in things
+    ]
 
 
 def _constant(name: str, thing: Any) -> str:
@@ -138,8 +148,8 @@ def _members(kind: type) -> Iterator[str]:
         return
     own = list(itertools.takewhile(lambda base: base is kind or base.__name__ not in topos.__all__, kind.__mro__))
     own = [base for base in own if base.__module__.startswith("topos.")]
-    left_out = PLUMBING.get(kind.__name__, set())
-    attributes = [*getattr(kind, "_fields", ()), *itertools.chain.from_iterable(_slots(base) for base in own)]
+    left_out: set[str] = set().union(*(PLUMBING.get(base.__name__, set()) for base in own))
+    attributes = dict.fromkeys(itertools.chain.from_iterable(_attributes(base) for base in own))
     shown = [f"`{name}`" for name in attributes if not name.startswith("_") and name not in left_out]
     if shown:
         yield f"- attributes: {', '.join(shown)}"
@@ -149,8 +159,9 @@ def _members(kind: type) -> Iterator[str]:
             yield from _member(name, member, first_line(getattr(kind, name)))
 
 
-def _slots(kind: type) -> tuple[str, ...]:
-    return tuple(getattr(kind, "__slots__", ()))
+def _attributes(kind: type) -> list[str]:
+    """The attributes that a class declares: slots, fields of a named tuple, annotations."""
+    return [*vars(kind).get("_fields", ()), *vars(kind).get("__slots__", ()), *inspect.get_annotations(kind)]
 
 
 def _member(name: str, member: Any, about: str) -> Iterator[str]:

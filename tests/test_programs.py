@@ -9,11 +9,10 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from topos import Adjoints, Network, Symbol, Tape, Tensor, Value, bf16, f32, f64
-from topos.graph.spec import Row
-from topos.op import Cast, Input, Leaf, Parameter
+from topos.op import Input, Leaf, Opcode, Parameter
 from topos.testing import assert_same_bits
 from topos.testing.instructions import INSTRUCTIONS
-from topos.testing.programs import Program, programs
+from topos.testing.programs import Call, Program, programs
 
 FAST, SLOW = settings(max_examples=60), settings(max_examples=1500, suppress_health_check=[*HealthCheck])
 
@@ -167,6 +166,19 @@ def properties() -> list[Any]:
 @pytest.mark.parametrize(("holds", "drawn"), properties())
 def test_a_drawn_program(holds: Callable[..., None], drawn: Sequence[Any]) -> None:
     FAST(given(*drawn)(holds))()
+
+
+def test_every_instruction_is_drawn() -> None:
+    met: set[tuple[type[Opcode], Any]] = set()
+
+    @settings(max_examples=150)
+    @given(programs())
+    def draw(program: Program) -> None:
+        met.update((type(line.made.opcode), line.element) for line in program.lines if isinstance(line.made, Call))
+
+    draw()
+    assert {kind for kind, _ in met} >= {kind for kind, row in INSTRUCTIONS.items() if row.made is not None}
+    assert {element for _, element in met} >= {f32, f64, bf16}
 
 
 @pytest.mark.slow

@@ -1,8 +1,10 @@
 """What renders the pages notices a page that is not as it should be."""
 
+import json
 from pathlib import Path
 
 import documentation
+import documentation_tables
 import pytest
 from documentation_rules import Spelled
 
@@ -64,3 +66,12 @@ def test_expressions_are_spelled_with_the_parentheses_that_they_need() -> None:
     assert ((a + b) * -(a * b)).text == "(a + b) * -(a * b)"
     assert (a + b).exp().text == "(a + b).exp()"
     assert (a.maximum(b + a)).text == "a.maximum(b + a)"
+
+
+def test_measured_distances_are_shown_where_there_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documentation_tables, "ROOT", tmp_path)
+    assert "0.501 ulp" in documentation_tables.accuracy()
+    (tmp_path / "docs").mkdir()
+    figures = {"f32": {"exp": 0.50009, "powf": 0.5}, "f64": {"exp": 0.65}}
+    (tmp_path / "docs" / "accuracy.json").write_text(json.dumps(figures), encoding="utf-8")
+    assert documentation_tables.accuracy().splitlines()[2:] == ["| `exp` | 0.5001 | 0.6500 |", "| `powf` | 0.5000 |  |"]

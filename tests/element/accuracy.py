@@ -1,9 +1,13 @@
-"""Distances in ulp from the exact value, by mpmath; and the operands at which functions are graded."""
+"""Distances in ulp from the exact value, by mpmath; and the operands at which functions are graded.
+
+`PYTHONPATH=src python tests/element/accuracy.py 1000000 [function ...]` prints a table.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -174,3 +178,25 @@ def power_operands(g: np.random.Generator, element: str, n: int) -> tuple[Array,
         y = np.concatenate([pair[1].astype(dtype) for pair in pairs])
     keep = np.isfinite(x) & np.isfinite(y) & (x != 0) & ((x > 0) | (y == np.rint(y)))
     return x[keep], y[keep]
+
+
+def main(count: int, chosen: list[str]) -> None:
+    """Print the largest distance of each function over `count` points: normal results, subnormal ones, and where."""
+    from topos.element import f32, f64
+
+    for element in (f32, f64):
+        for function in chosen or element.bodies:
+            points = operands(function, element.name, count, seed=77)
+            results = getattr(element, function)(*points)
+            found = distances(function, element.name, points, results, parallel=True)
+            small = np.abs(results) < np.finfo(element.dtype).tiny
+            at = [float(x[found.argmax()]).hex() for x in points]
+            normal, subnormal = found[~small].max(initial=0), found[small].max(initial=0)
+            sys.stdout.write(
+                f"{function:15}{element.name} {found.size:8} {normal:.5f} {subnormal:.5f} {' '.join(at)}\n"
+            )
+
+
+if __name__ == "__main__":
+    with np.errstate(all="ignore"):
+        main(int(sys.argv[1]), sys.argv[2:])

@@ -110,7 +110,7 @@ def test_the_values_of_duals_are_those_of_f64(example: Example) -> None:
 
 def test_a_fixed_point_element_runs_and_trains(example: Example) -> None:
     seam = example("element_seam").main(steps=40)
-    assert seam.message == "tanh: element q8 does not define it"
+    assert seam.message == "tanh: element q8 does not define it\n  node %1 Tanh [2]"
     assert seam.plan_is_interpreter
     assert seam.order_is_free
     assert seam.losses[0] == pytest.approx(seam.reference[0], abs=0.01)

@@ -95,7 +95,7 @@ def test_a_source_of_another_element(source: str) -> None:
         ([[1], [1, 2]], ElementError),
         (Tensor([1.0], f64), ElementError),
     ],
-    ids=repr,
+    ids=["integer", "text", "complex", "object", "ragged", "tensor"],
 )
 def test_a_refused_payload_leaves_no_node(source: str, payload: Any, kind: type[Exception]) -> None:
     tape = Tape()
@@ -357,8 +357,8 @@ def test_to_its_own_element_is_itself() -> None:
     [
         (
             bool,
-            "bool: a recorded value has no truth; choose with where(mask, a, b) and .step(threshold), or read a "
-            "computed one with run.of(symbol)",
+            "bool: a value has no one truth; choose with where(mask, a, b) and .step(threshold), or read the number: "
+            "float(run.of(symbol))",
         ),
         (float, "float: a recorded value has no number yet; run an entry and read run.of(symbol)"),
         (iter, "iteration: a value is not iterated; take parts with x[i], or .numpy() of a tensor"),
@@ -371,7 +371,7 @@ def test_to_its_own_element_is_itself() -> None:
             (
                 compare,
                 "comparison: values are not ordered; x.step(threshold) is 1 where x >= threshold, and where(mask, a, "
-                "b) chooses; read a computed value with run.of(symbol)",
+                "b) chooses; or compare the numbers: float(run.of(symbol))",
             )
             for compare in (lambda x: x < 1, lambda x: x <= x, lambda x: x < 1, lambda x: x >= 0.5)
         ),

@@ -39,3 +39,10 @@ def test_a_scalar_stands_for_rank_0_in_a_run() -> None:
 def test_another_dtype_is_refused_where_it_appears() -> None:
     with pytest.raises(ElementError, match="^element half: an operation answered float32, wants float16$"):
         Tensor([1.5], half) * Tensor([2.0], half)
+
+
+def test_a_run_names_the_node_of_a_missing_operation() -> None:
+    network, y = Tape.record(lambda tape: (tape.leaf([1.5]) + tape.leaf([2.0])).exp(), element=half)
+    with pytest.raises(ElementError) as caught:
+        network.forward(network.parameters()).of(y)
+    assert str(caught.value) == "exp: element half does not define it\n  node %3 Exp [1]"

@@ -13,6 +13,7 @@ from topos.engine.machine import check_subnormals
 from topos.engine.report import Watch
 from topos.engine.run import Run
 from topos.engine.state import State
+from topos.errors import ElementError
 from topos.graph import Network, Parameters
 from topos.graph.spec import Spec
 from topos.op import Opcode
@@ -54,19 +55,25 @@ def steps_of(spec: Spec, rows: Iterable[int], freed_after: Mapping[int, int]) ->
 
 
 def execute(steps: Sequence[Step], values: dict[int, Tensor], watch: Watch | None = None) -> None:
-    """Evaluates the steps over the sources in `values`, where each result is put and what is dead goes."""
+    """Evaluates the steps over the sources in `values`, where each result is put and what is dead goes.
+
+    An operation that a user's element does not define, or answers wrongly, raises `ElementError` that names the node.
+    """
     check_subnormals()
     of = Tensor.of
     with np.errstate(all="ignore"):
         if watch is not None:
             for index in sorted(values):
                 watch.see(index, values[index])
-        for row, kernel, opcode, element, shape, operands, frees in steps:
-            values[row] = of(kernel(opcode, element, [values[operand] for operand in operands]), element, shape)
-            if watch is not None:
-                watch.see(row, values[row])
-            for dead in frees:
-                del values[dead]
+        try:
+            for row, kernel, opcode, element, shape, operands, frees in steps:
+                values[row] = of(kernel(opcode, element, [values[operand] for operand in operands]), element, shape)
+                if watch is not None:
+                    watch.see(row, values[row])
+                for dead in frees:
+                    del values[dead]
+        except ElementError as error:
+            raise error.placed([f"node %{row} {opcode.name} {shape}"]) from None
 
 
 def owned(tensor: Tensor, borrowed: Sequence[Any]) -> Tensor:

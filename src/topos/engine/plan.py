@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -41,14 +42,14 @@ class Plan:
     (Tensor([8., 4., 2.], f32), Tensor(1., f32))
     """
 
-    __slots__ = ("_freed_after", "_length", "_rows", "_spec", "_steps", "entry", "results")
+    __slots__ = ("_freed_after", "_kept", "_length", "_rows", "_spec", "_steps", "entry", "results")
 
     def __init__(self, spec: Spec, length: int, entry: Entry) -> None:
         self._spec = spec
         self._length = length
         self.entry = entry
         self.results: list[Symbol] = list(dict.fromkeys([*entry.roots, *entry.observe]))
-        kept = self._kept()
+        kept = self._kept = frozenset(symbol.index for symbol in (*self.results, *entry.carry.values()))
         self._rows = liveness.schedule(spec.rows, sorted(kept))
         retained = liveness.read_by_rules(spec.rows, self._rows) if entry.backward else set()
         last = liveness.last_uses(spec.rows, self._rows)
@@ -65,7 +66,7 @@ class Plan:
         fed = read_feeds(self._spec, self._length, feeds, copy=self.entry.backward, carried=carried)
         return self._run(parameters, fed, 0)[0]
 
-    def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int = 1) -> Run:
+    def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int | None = None) -> Run:
         """Runs and then replaces what the entry carries, all of a step at once; results show values from before.
 
         With `steps=n` a feed of its node's shape serves every step, one of `[n] + shape` gives one per step, and each
@@ -74,17 +75,17 @@ class Plan:
         """
         if not isinstance(state, State):
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
-        if not isinstance(steps, int) or steps < 1:
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
             raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
         fed = read_feeds(
             self._spec,
             self._length,
             feeds,
-            steps=None if steps == 1 else steps,
+            steps=steps,
             copy=self.entry.backward,
             carried=carried_rows(self.entry.carry, state),
         )
-        if steps == 1:
+        if steps is None:
             run, following = self._run(state, fed, 0)
             state.replace(following)
             return run
@@ -126,18 +127,21 @@ class Plan:
 
     def describe(self, *, names: bool = False, lines: bool = False) -> str:
         """One line per scheduled node with its fate, then what is evaluated and how much lives at once."""
-        text = node_lines(self._spec, self._rows, names=names, lines=lines, status=self._status)
+        carried: dict[int, list[int]] = {}
+        for source, following in self.entry.carry.items():
+            carried.setdefault(following.index, []).append(source.index)
+        status = partial(self._status, carried)
+        text = node_lines(self._spec, self._rows, names=names, lines=lines, status=status)
         posture = "retain" if self.entry.backward else "forward"
         evaluated = f"{len(self._rows)} of {self._length} nodes evaluated"
         return "\n".join([*text, f"plan: {posture}; {evaluated}, {len(self.results)} readable", self._volumes()])
 
-    def _status(self, index: int) -> str:
-        sources = [s.index for s, following in self.entry.carry.items() if following.index == index]
-        if sources:
-            return f"carries {', '.join(map(str, sorted(sources)))}"
+    def _status(self, carried: Mapping[int, list[int]], index: int) -> str:
+        if index in carried:
+            return f"carries {', '.join(map(str, sorted(carried[index])))}"
         if index in self._freed_after:
             return f"{'releasable' if self.entry.backward else 'freed'} after {self._freed_after[index]}"
-        return "kept" if index in self._kept() else "retained"
+        return "kept" if index in self._kept else "retained"
 
     def _volumes(self) -> str:
         retained = sum(liveness.volume(self._spec, index) for index in self._rows)
@@ -151,9 +155,6 @@ class Plan:
         return f"live volume: peak {peak} elements at node {at}, retain-all {retained}"
 
     # inner
-    def _kept(self) -> set[int]:
-        return {symbol.index for symbol in (*self.results, *self.entry.carry.values())}
-
     def _run(self, table: Parameters | State, fed: Feeds, step: int) -> tuple[Run, dict[int, Tensor]]:
         """One evaluation, and the replacement of each carried row."""
         spec, entry = self._spec, self.entry
@@ -161,7 +162,7 @@ class Plan:
         values = source_payloads(spec, sources, table, fed.at(step))
         watch = Watch(spec) if entry.diagnose else None
         execute(self._steps, values, watch)
-        for index in self._kept():
+        for index in self._kept:
             values[index] = owned(values[index], fed.borrowed)
         following = {source.index: values[after.index] for source, after in entry.carry.items()}
         readable = frozenset(symbol.index for symbol in self.results)

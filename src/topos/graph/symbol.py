@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from threading import Lock
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
@@ -14,12 +15,19 @@ class Family:
     identity: str
     _known: WeakValueDictionary[str, Family] = WeakValueDictionary()
 
+    _meeting = Lock()
+
     def __new__(cls, identity: str | None = None) -> Family:
-        identity = identity or os.urandom(16).hex()
-        family = cls._known.get(identity)
-        if family is None:
-            family = cls._known[identity] = object.__new__(cls)
-            family.identity = identity
+        if identity is None:
+            return cls._met(os.urandom(16).hex())
+        with cls._meeting:  # symbols that several threads unpickle at once
+            return cls._known.get(identity) or cls._met(identity)
+
+    @classmethod
+    def _met(cls, identity: str) -> Family:
+        family = object.__new__(cls)
+        family.identity = identity
+        cls._known[identity] = family
         return family
 
     def __reduce__(self) -> tuple[Any, ...]:

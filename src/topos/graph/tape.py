@@ -195,6 +195,4 @@ class Tape(Recording):
         raise TypeError("a Tape is neither copied nor pickled: the spec is written once; topos.save is its file form")
 
     def __repr__(self) -> str:
-        if self._spec is None:
-            return "Tape(sealed)"
-        return f"Tape({len(self._spec.rows)} nodes, {self._spec.element})"
+        return "Tape(sealed)" if self._spec is None else f"Tape({len(self._spec.rows)} nodes, {self._spec.element})"

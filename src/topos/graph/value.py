@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 from topos.element import Element
 from topos.errors import RecordedError
 from topos.graph.symbol import Symbol
-from topos.op import Composites, Opcode
+from topos.op import Composites, Opcode, Recordable
 from topos.shape import Shape
+from topos.tensor import Tensor
 
 if TYPE_CHECKING:
     from topos.graph.recording import Recording
     from topos.graph.tape import Tape
-    from topos.tensor import Tensor
 
 
 class Trace(Composites):
@@ -27,6 +27,9 @@ class Trace(Composites):
 
     def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Self:
         """Records one instruction; everything is checked before anything is appended."""
+        for operand in operands:
+            if type(operand) is not type(self) and isinstance(operand, Recordable) and _carries(operand):
+                return operand.apply(opcode, operands)  # type: ignore[return-value]
         return type(self)(self._tape, self._tape.append(opcode, operands))
 
     @property
@@ -54,6 +57,11 @@ class Trace(Composites):
 
     def reset(self, mark: int) -> None:
         self._tape.reset(mark)
+
+
+def _carries(payload: Recordable) -> bool:
+    """Whether it is a user's payload, which takes recorded values into itself (a dual number does)."""
+    return not isinstance(payload, Trace | Tensor)
 
 
 class Value(Trace):

@@ -185,14 +185,14 @@ class Composites(Recordable):
 
     def __bool__(self) -> NoReturn:
         raise RecordedError(
-            "bool: a recorded value has no truth; choose with where(mask, a, b) and .step(threshold), or read a "
-            "computed one with run.of(symbol)"
+            "bool: a value has no one truth; choose with where(mask, a, b) and .step(threshold), or read the number: "
+            "float(run.of(symbol))"
         )
 
     def _compared(self, other: Any) -> NoReturn:
         raise RecordedError(
             "comparison: values are not ordered; x.step(threshold) is 1 where x >= threshold, and where(mask, a, b) "
-            "chooses; read a computed value with run.of(symbol)"
+            "chooses; or compare the numbers: float(run.of(symbol))"
         )
 
     __lt__ = __le__ = __gt__ = __ge__ = _compared

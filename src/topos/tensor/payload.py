@@ -23,6 +23,8 @@ def as_array(payload: Any) -> Array:
         array = _imported(payload)
     except (ValueError, TypeError, BufferError, RuntimeError) as error:
         raise ElementError(f"payload: cannot read numbers from {type(payload).__name__}: {error}") from None
+    if isinstance(payload, int) and array.dtype.kind == "O":
+        raise ElementError(f"payload: an integer of more than 64 bits, {payload}; write it as a float")
     if array.dtype.kind == "O" or array.dtype.kind in "SUmM":
         raise ElementError(f"payload: cannot read numbers from {type(payload).__name__} {payload!r:.60}")
     return array

@@ -75,6 +75,8 @@ class Tensor(Composites):
 
         Raises `ElementError` for a writable array or one that would need a conversion.
         """
+        if not isinstance(array, np.ndarray):
+            raise ElementError(f"frozen: wants a NumPy array, got {type(array).__name__}")
         element = element_of(array, array)
         if array.dtype != element.dtype:
             raise ElementError(f"frozen: wants an array of {element}, got {array.dtype}; Tensor(array) converts")

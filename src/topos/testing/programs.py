@@ -181,11 +181,8 @@ class _Drawing:
     def instruction(self, kind: type[Opcode]) -> None:
         """One instruction of a kind, where some value may be its first operand; missing operands become sources."""
         lines = self._program.lines
-        first = self._choose.integer(0, len(lines) - 1)
-        made = INSTRUCTIONS[kind].made
-        assert made is not None
-        wanted = made(self._choose, lines[first].shape)
-        if wanted is None or not self._small(wanted):
+        first, wanted = self._first(kind)
+        if wanted is None:
             return
         element = lines[first].element
         operands = [first]
@@ -203,6 +200,20 @@ class _Drawing:
             if program.lines[part].element is not program.element:
                 part = program.add(Call(op.Cast(program.element), (part,)))
             total = part if total is None else program.add(Call(op.ADD, (total, part)))
+
+    def _first(self, kind: type[Opcode]) -> tuple[int, Sample | None]:
+        """A first operand and the instruction over it; a new source where no line fits."""
+        row = INSTRUCTIONS[kind]
+        assert row.made is not None
+        count = len(self._program.lines)
+        start = self._choose.integer(0, count - 1)
+        for index in [(start + step) % count for step in range(count)]:
+            wanted = row.made(self._choose, self._program.lines[index].shape)
+            if wanted is not None and self._small(wanted):
+                return index, wanted
+        index = self.source(row.samples[0].operands[0].shape)
+        wanted = row.made(self._choose, self._program.lines[index].shape)
+        return index, wanted if wanted is not None and self._small(wanted) else None
 
     def _small(self, wanted: Sample) -> bool:
         try:
