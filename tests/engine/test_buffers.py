@@ -255,6 +255,45 @@ def test_failing_calls_hold_nothing() -> None:
     assert alive() is None
 
 
+def test_memory_stays_flat_over_many_calls_and_refusals() -> None:
+    def record(tape: Tape) -> Any:
+        x, w = tape.input(np.ones((2, 3)), name="x"), tape.parameter(np.ones((3, 2)))
+        loss = (x @ w).tanh().mean()
+        gradient = tape.differentiate(loss, w).of(w)
+        return w, loss, w - gradient * 0.1
+
+    network, (w, loss, following) = Tape.record(record)
+    train, look = network.entry(loss).carry({w: following}).lower(), network.entry(loss).lower()
+    state, parameters = network.state(), network.parameters()
+    losses = []
+
+    def work(times: int) -> None:
+        for step in range(times):
+            losses.append(train.advance(state).of(loss))
+            look.forward(parameters, {"x": np.ones((2, 3))})
+            network.forward(parameters).backward(loss)
+            if step % 4 == 0:
+                with pytest.raises(ValueError):
+                    look.forward(parameters, {"x": np.ones(step)})
+
+    work(50)
+    losses.clear()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        work(20)
+        kept = len(losses)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        work(200)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    # each loss that is kept is a number and its tensor, and no graph behind it
+    assert grown / (len(losses) - kept) < 600
+
+
 # volumes as they are told
 
 
@@ -300,3 +339,18 @@ def test_a_floor_is_told_of_a_retaining_plan() -> None:
         "plan: retain; 5 of 5 nodes evaluated, 1 readable",
         "live volume: retain-all 41, release floor 31 at node 4",
     ]
+
+
+def test_one_value_may_replace_several_sources() -> None:
+    def record(tape: Tape) -> Any:
+        a, b, c = (tape.input(float(number)) for number in range(3))
+        return a, b, c, a + b
+
+    network, (a, b, c, total) = Tape.record(record)
+    plan = network.entry(total).carry({c: total, a: total}).lower()
+    assert plan.describe().splitlines()[-3].endswith("  carries 0, 2")
+    assert "plan: forward; 3 of 4 nodes evaluated, 1 readable\n" in plan.describe()
+    state = network.state()
+    run = plan.advance(state, steps=3)
+    assert run.of(total).tolist() == [1.0, 2.0, 3.0]
+    assert [state.of(symbol).tolist() for symbol in (a, b, c)] == [3.0, 1.0, 3.0]

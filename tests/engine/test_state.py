@@ -188,7 +188,7 @@ def test_all_replacements_of_a_step_happen_at_once() -> None:
     assert [state.of(a).tolist(), state.of(b).tolist()] == [2.0, 1.0]
 
 
-@pytest.mark.parametrize("steps", [2, 5])
+@pytest.mark.parametrize("steps", [1, 2, 5])
 def test_several_steps_are_single_ones(steps: int) -> None:
     network, n = recorded()
     plan = training(network, n)

@@ -203,9 +203,7 @@ REFUSED: list[tuple[Any, type[Exception]]] = [
 
 @each_element
 @pytest.mark.parametrize(
-    ("payload", "error"),
-    REFUSED,
-    ids=[f"{place}-{type(payload).__name__}" for place, (payload, _) in enumerate(REFUSED)],
+    ("payload", "error"), REFUSED, ids=[f"{at} {type(payload).__name__}" for at, (payload, _) in enumerate(REFUSED)]
 )
 def test_what_holds_no_numbers_is_refused(payload: Any, error: type[Exception], element: Element) -> None:
     for call in (lambda: Tensor(payload), lambda: Tensor(payload, element)):
