@@ -7,7 +7,7 @@ venv := .venv
 bin := $(venv)/bin
 stamp := $(venv)/.made
 
-.PHONY: help demo test lint format fast slow bench golden clean
+.PHONY: help demo test lint format fast slow bench golden pages clean
 .DEFAULT_GOAL := help
 # The tests bring their own workers (JOBS; 0 is none); what runs beside them would only slow them down.
 .NOTPARALLEL:
@@ -20,6 +20,7 @@ help:
 	@echo "make format   let ruff sort imports and lay out the code"
 	@echo "make bench    record the benchmarks; they gate nothing"
 	@echo "make golden   rewrite the golden texts from what the code prints now"
+	@echo "make pages    render README.md and docs/ from the code"
 	@echo "make clean    remove the environment and every cache"
 
 demo: $(stamp)
@@ -49,6 +50,9 @@ bench: $(stamp)
 
 golden: $(stamp)
 	$(bin)/python -m pytest --update-golden
+
+pages: $(stamp)
+	$(bin)/python scripts/documentation.py
 
 clean:
 	rm -rf $(venv) dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks

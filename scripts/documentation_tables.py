@@ -52,7 +52,7 @@ PLUMBING = {
         *("payload_at", "place", "reset", "row", "spec", "symbol_at", "write"),
     },
     "Tensor": {"among", "apply", "counted", "dense", "expect", "mark", "of", "one_like", "reset", "zero_like"},
-    "ToposError": {"placed", "restated"},
+    "ToposError": {"placed"},
     "Trace": {"apply", "counted", "element", "mark", "one_like", "reset", "shape", "zero_like"},
 }
 """What a class has for other stages of topos, or defines because `Recordable` asks for it."""

@@ -23,14 +23,6 @@ class ToposError(Exception):
         self.args = ("\n".join([str(self), *(f"  {fact}" for fact in facts)]),)
         return self
 
-    def restated(self, kind: type[Restated], message: str) -> Restated:
-        """An error to raise in place of this one, `from None`; the frames behind this one are let go.
-
-        Python hangs the error that was caught on the one that replaces it, and on its traceback the spec.
-        """
-        self.__traceback__ = None
-        return kind(message)
-
 
 class ShapeError(ToposError, ValueError):
     """Extents, axes or ranks that do not fit the rule."""
@@ -70,3 +62,12 @@ class FeedError(ToposError, ValueError):
 
 class ExactnessError(ToposError):
     """The machine is in a state in which the promised bits cannot be computed."""
+
+
+def restated(error: ToposError, kind: type[Restated], message: str) -> Restated:
+    """An error to raise `from None` in place of one that was caught, whose frames are let go.
+
+    Python hangs the caught error on the one that replaces it, and on its traceback hang the frames that hold the spec.
+    """
+    error.__traceback__ = None
+    return kind(message)

@@ -142,6 +142,7 @@ def test_lists_of_every_shape() -> None:
 def test_whole_numbers_are_exact_or_refused() -> None:
     assert Tensor(2**24).tolist() == 2.0**24
     assert Tensor(-(2**60)).tolist() == -(2.0**60)
+    assert Tensor([0.5, 2**24, -(2**60)]).tolist() == [0.5, 2.0**24, -(2.0**60)]
     assert Tensor(2**53 + 2, f64).tolist() == 2.0**53 + 2
     assert Tensor(np.array([2**63], np.uint64), f64).tolist() == [2.0**63]
     assert Tensor(np.array([-(2**63)])).tolist() == [-(2.0**63)]
@@ -151,6 +152,9 @@ def test_whole_numbers_are_exact_or_refused() -> None:
         (np.array([2**53 + 1]), f64, "f64: cannot hold the integer 9007199254740993 exactly; f64 has 53 bits"),
         (np.array([257], np.uint16), bf16, "bf16: cannot hold the integer 257 exactly; bf16 has 8 bits"),
         (257, bf16, "bf16: cannot hold the integer 257 exactly; bf16 has 8 bits"),
+        ([0.5, 257], bf16, "bf16: cannot hold the integer 257 exactly; bf16 has 8 bits"),
+        (([0.5, 1], [2**24 + 1, 0.5]), f32, "f32: cannot hold the integer 16777217 exactly; f32 has 24 bits"),
+        ([-1, 2**64 - 1], f64, "f64: cannot hold the integer 18446744073709551615 exactly; f64 has 53 bits"),
     ]
     for payload, element, message in cases:
         with pytest.raises(ElementError) as caught:
@@ -419,6 +423,19 @@ def test_frozen_reads_a_memory_map(tmp_path: Path) -> None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         again = Tensor(np.frombuffer(mapped, np.float32))
         assert again.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_subclasses_of_arrays_are_plain_arrays_inside(tmp_path: Path) -> None:
+    class Mine(np.ndarray):
+        def __getitem__(self, index: Any) -> Any:
+            raise AssertionError("a subclass is not indexed")
+
+    tensor = Tensor(np.arange(4.0).view(Mine))
+    assert tensor[1:].tolist() == [1.0, 2.0, 3.0]
+    array = np.arange(4.0).view(Mine)
+    array.flags.writeable = False
+    assert Tensor.frozen(array)[1:].tolist() == [1.0, 2.0, 3.0]
+    assert type(Tensor.frozen(array).numpy()) is np.ndarray
 
 
 # copies

@@ -16,15 +16,17 @@ from topos.engine.run import Run
 from topos.engine.state import State
 from topos.errors import KinshipError, RecordedError, ShapeError
 from topos.graph import Adjoints, Network, Parameters, Symbol
+from topos.graph.nesting import visit
 from topos.graph.spec import Spec
-from topos.op import Input, Parameter
+from topos.op import Input, Parameter, Recordable
 
 
 class Entry:
     """A detached, frozen declaration over one family: bound late by `network.compile(entry)`.
 
-    `roots` and then `observe` are the results, in order; `carry` maps a parameter or an input to the value that
-    replaces it after a run; `backward` retains every value; `numerics` is the posture; `diagnose` watches values.
+    `roots` and then `observe` are the results, in order, each a symbol or any nesting of symbols; `carry` maps a
+    parameter or an input to the value that replaces it after a run; `backward` retains every value; `numerics` is the
+    posture; `diagnose` watches values.
 
     >>> from topos import Tape
     >>> network, (weight, double) = Tape.record(lambda tape: [weight := tape.parameter(0.5), weight + weight])
@@ -42,8 +44,8 @@ class Entry:
 
     def __init__(
         self,
-        roots: Iterable[Symbol] | Symbol,
-        observe: Iterable[Symbol] | Symbol = (),
+        roots: Any,
+        observe: Any = (),
         carry: Mapping[Symbol, Symbol] | None = None,
         backward: bool = False,
         numerics: Numerics = Numerics.FAST,
@@ -101,8 +103,6 @@ class BoundEntry:
     @classmethod
     def of(cls, network: Network, roots: Any) -> BoundEntry:
         """The entry with those roots and nothing else declared."""
-        if isinstance(roots, Adjoints):
-            roots = roots.roots()
         return cls.bind(network, Entry(roots))
 
     @classmethod
@@ -114,7 +114,7 @@ class BoundEntry:
         bound._check()
         return bound
 
-    def observe(self, symbols: Iterable[Symbol] | Symbol) -> BoundEntry:
+    def observe(self, symbols: Any) -> BoundEntry:
         """Also reads these nodes, after the roots."""
         return self._with(observe=(*self.entry.observe, *_listed(symbols)))
 
@@ -187,15 +187,18 @@ class BoundEntry:
 
 
 def _listed(symbols: Any) -> tuple[Symbol, ...]:
-    listed = (symbols,) if isinstance(symbols, Symbol) else tuple(symbols) if _iterable(symbols) else (symbols,)
-    for symbol in listed:
-        if not isinstance(symbol, Symbol):
-            hint = "; take value.symbol() before sealing" if hasattr(symbol, "symbol") else ""
-            raise KinshipError(f"entry: wants symbols, got {type(symbol).__name__}{hint}")
-    return tuple(dict.fromkeys(listed))
+    """Every symbol of a nesting, in order, first occurrence kept; of adjoints, their roots."""
+    found: dict[Symbol, None] = {}
 
+    def take(part: Any) -> None:
+        if isinstance(part, Adjoints):
+            found.update(dict.fromkeys(part.roots()))
+        elif isinstance(part, Symbol):
+            found[part] = None
+        else:
+            hint = "; take value.symbol() before sealing" if hasattr(part, "symbol") else ""
+            raise KinshipError(f"entry: wants symbols, got {type(part).__name__}{hint}")
 
-def _iterable(symbols: Any) -> bool:
-    return isinstance(symbols, list | tuple | set | frozenset | dict) or (
-        hasattr(symbols, "__iter__") and not hasattr(symbols, "symbol")
-    )
+    plain = isinstance(symbols, Iterable) and not isinstance(symbols, dict | str | Adjoints | Recordable)
+    visit(list(symbols) if plain else symbols, take)
+    return tuple(found)

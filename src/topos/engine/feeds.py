@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from topos.engine.state import State
-from topos.errors import ElementError, FeedError, KinshipError, ShapeError
+from topos.errors import ElementError, FeedError, KinshipError, ShapeError, restated
 from topos.graph import Parameters, Symbol
 from topos.graph.spec import Ids, Spec
 from topos.op import Input, Parameter
@@ -47,7 +47,7 @@ def input_index(spec: Spec, key: Any, length: int) -> int:
         try:
             index = spec.index_of(key, "feed", length)
         except KinshipError as error:
-            raise error.restated(FeedError, str(error)) from None
+            raise restated(error, FeedError, str(error)) from None
     if type(spec.rows[index].opcode) is not Input:
         raise FeedError(f"feed: {spec.label(index)} is not an input")
     return index
@@ -84,7 +84,7 @@ def read_feeds(
             else:
                 _read_ids(spec, index, ids, payload, steps, result)
         except (ElementError, ShapeError, FeedError) as error:
-            raise error.restated(FeedError, f"feed: {spec.label(index)}: {error}") from None
+            raise restated(error, FeedError, f"feed: {spec.label(index)}: {error}") from None
     return result
 
 
@@ -102,7 +102,7 @@ def _read_dense(spec: Spec, index: int, payload: Any, steps: int | None, copy: b
         array = payload.expect(row.element).dense(row.element)
     else:
         given = as_array(payload)
-        array = rounded(given, row.element)
+        array = rounded(payload, given, row.element)
         if np.may_share_memory(array, given):
             if copy:
                 array = array.copy()

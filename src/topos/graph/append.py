@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topos.element import Element
-from topos.errors import ElementError, ToposError
+from topos.errors import ElementError, ToposError, restated
 from topos.graph.place import here
 from topos.graph.spec import Row, Spec
 from topos.graph.symbol import Symbol
@@ -87,7 +87,7 @@ def _tensor(operand: Any, element: Element, opcode: Opcode) -> Tensor:
     try:
         return Tensor(operand, element)
     except ToposError as error:
-        raise error.restated(type(error), f"{opcode.rule}: {error}") from None
+        raise restated(error, type(error), f"{opcode.rule}: {error}") from None
 
 
 def _spread(opcode: Opcode, operands: tuple[Any, ...], shapes: list[Shape]) -> Shape | None:

@@ -29,9 +29,7 @@ def node_lines(
 def _line(index: int, row: Row, spec: Spec, status: str | None, names: bool, lines: bool) -> str:
     operands = ", ".join(map(str, row.operands))
     attributes = " ".join(f"{attribute}={_fact(fact)}" for attribute, fact in row.opcode.facts())
-    shape = str(row.shape)
-    if row.element is not None and row.element is not spec.element:
-        shape = f"{shape} {row.element}"
+    shape = spec.extents(index)
     text = f"{index:>4}  {column(row.opcode.name, 15)}"
     text += column("  ".join(part for part in (operands, attributes) if part), 19)
     extra = [status] if status is not None else []

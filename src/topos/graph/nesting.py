@@ -36,6 +36,18 @@ def mapped(part: Any, leaf: Leaf) -> Any:
             opened[-1].done.append(built)
 
 
+def visit(part: Any, see: Callable[[Any], None]) -> None:
+    """Shows every leaf of a nesting, in order; of a dict, its values."""
+    waiting = [part]
+    while waiting:
+        part = waiting.pop()
+        container = _opened(part, lambda key: key)
+        if container is None:
+            see(part)
+        else:
+            waiting += reversed(list(container.left))
+
+
 def _opened(part: Any, leaf: Leaf) -> _Open | None:
     """A container with all its parts left; `None` for anything else."""
     if isinstance(part, tuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -101,8 +101,8 @@ class Network:
         return self._length
 
     # what later stages make of it
-    def entry(self, roots: Iterable[Symbol] | Symbol) -> BoundEntry:
-        """What to read from a run: the roots, to which observes, carries and a posture are added."""
+    def entry(self, roots: Any) -> BoundEntry:
+        """What to read from a run: the roots (a symbol, or any nesting), to which the entry's methods add."""
         return _later("topos.engine.entry").BoundEntry.of(self, roots)  # type: ignore[no-any-return]
 
     def compile(self, entry: Entry) -> Plan:

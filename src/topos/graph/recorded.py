@@ -9,7 +9,6 @@ from topos.errors import ElementError, ShapeError
 from topos.graph.reverse import sweep
 from topos.graph.symbol import Symbol
 from topos.graph.value import Trace, Value
-from topos.tensor import Tensor
 
 if TYPE_CHECKING:
     from topos.graph.tape import Tape
@@ -34,7 +33,7 @@ def _seed(tape: Tape, target: int, seed: Any) -> int:
         return tape.constant(target, 1)
     wanted = tape.row(target)
     if not isinstance(seed, Value | Symbol):
-        seed = tape.leaf(Tensor(seed, wanted.element or tape.spec.element))
+        seed = tape.leaf(seed, element=wanted.element)
     index = tape.index_of(seed, "vjp")
     given = tape.row(index)
     if given.shape != wanted.shape:

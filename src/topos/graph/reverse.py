@@ -42,9 +42,10 @@ def sweep(
         at(index)
         operands = [payload(operand) for operand in row.operands]
         answers = row.opcode.vjp(operands, payload(index), cotangents[index])
-        for operand, answer in zip(row.operands, answers, strict=True):
+        for operand, value, answer in zip(row.operands, operands, answers, strict=True):
             if answer is not None:
                 held: Any = cotangents.get(operand)
-                held = answer.zero_like() if held is None else held
-                cotangents[operand] = held + answer.to(held.element)  # only a selection is read in several elements
+                held = value.zero_like() if held is None else held
+                # The operand's own element, but for a selection, which several elements read.
+                cotangents[operand] = held + answer.to(held.element)
     return cotangents

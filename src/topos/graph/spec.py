@@ -112,8 +112,14 @@ class Spec:
         """A row for people, in a message: `%7 Tanh [2, 3] 'hidden' model.py:41`."""
         row = self.rows[index]
         name = f"'{self.names[index]}'" if index in self.names else ""
-        parts = (f"%{index} {row.opcode.name}", str(row.shape), name, self.written(index))
+        parts = (f"%{index} {row.opcode.name}", self.extents(index), name, self.written(index))
         return " ".join(part for part in parts if part)
+
+    def extents(self, index: int) -> str:
+        """A row's shape, and its element where it is not the common one: `[2, 3]`, `[2, 3] bf16`."""
+        row = self.rows[index]
+        common = row.element is None or row.element is self.element
+        return str(row.shape) if common else f"{row.shape} {row.element}"
 
     def written(self, index: int) -> str:
         """Where a row was recorded, and for one that a derivative rule wrote, of which node the rule was."""
@@ -126,7 +132,7 @@ class Spec:
     def facts(self, roles: tuple[str, ...], indices: list[int]) -> list[str]:
         """A line per operand in aligned columns: role, node, shape, place."""
         rows = [
-            (role, f"%{index} {self.rows[index].opcode.name}", str(self.rows[index].shape), self.written(index))
+            (role, f"%{index} {self.rows[index].opcode.name}", self.extents(index), self.written(index))
             for role, index in zip(roles, indices, strict=True)
         ]
         role_width, node_width, shape_width = (max(len(row[column]) for row in rows) for column in range(3))

@@ -66,6 +66,8 @@ def stack(values: Sequence[T], axis: int) -> T:
     if any(value.shape != first.shape for value in values):
         raise ShapeError(f"stack: shapes must be equal, got {', '.join(str(value.shape) for value in values)}")
     position = axis if axis >= 0 else axis + first.shape.rank + 1
+    if not 0 <= position <= first.shape.rank:
+        raise ShapeError(f"stack: no place for a new axis {axis} in {first.shape}")
     return _whole(values, lambda: concat([value.unsqueeze(position) for value in values], position))
 
 

@@ -18,7 +18,7 @@ def as_array(payload: Any) -> Array:
     Raises `ElementError` for what holds no numbers.
     """
     if isinstance(payload, np.ndarray):
-        return payload
+        return payload if type(payload) is np.ndarray else np.asarray(payload)  # a matrix keeps two axes for ever
     try:
         array = _imported(payload)
     except (ValueError, TypeError, BufferError, RuntimeError) as error:
@@ -45,7 +45,22 @@ def element_of(payload: Any, array: Array) -> Element:
     return bf16 if array.dtype == bf16.dtype else f32
 
 
-def rounded(array: Array, element: Element) -> Array:
-    """The array as the element's, each number rounded once; the same array where nothing changes."""
+def rounded(payload: Any, array: Array, element: Element) -> Array:
+    """The array that a payload was read as, as the element's, each number rounded once; the same where none changes."""
     with np.errstate(all="ignore"):
+        if array.dtype.kind == "f" and isinstance(payload, list | tuple):
+            _check_integers(payload, element)
         return element.admit(array)
+
+
+def _check_integers(numbers: Any, element: Element) -> None:
+    """Integers among floats, which NumPy turns into floats unasked: as exact as alone, or refused."""
+    for number in numbers:
+        if isinstance(number, list | tuple):
+            _check_integers(number, element)
+        elif type(number) is int and not -EXACT <= number <= EXACT:
+            element.admit(as_array(number))
+
+
+EXACT = 256
+"""Up to here every built-in element holds every integer."""

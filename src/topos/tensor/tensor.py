@@ -48,7 +48,7 @@ class Tensor(Composites):
             raise ElementError(f"payload: wants an element such as f32, got {element!r}")
         array = as_array(payload)
         element = element or element_of(payload, array)
-        taken = rounded(array, element)
+        taken = rounded(payload, array, element)
         return cls.of(np.array(taken, order="C") if np.may_share_memory(taken, array) else taken, element)
 
     @classmethod
@@ -82,7 +82,7 @@ class Tensor(Composites):
             raise ElementError(f"frozen: wants an array of {element}, got {array.dtype}; Tensor(array) converts")
         if array.flags.writeable:
             raise ElementError("frozen: the array must be read-only (array.flags.writeable = False); Tensor copies it")
-        return cls.of(array, element)
+        return cls.of(np.asarray(array), element)
 
     @classmethod
     def filled(cls, shape: Iterable[int], number: Any, element: Element = f32) -> Tensor:
