@@ -157,7 +157,7 @@ def source_payloads(
         raise FeedError(f"run: wants Parameters or a State, got {type(table).__name__}")
     if table._family is not spec.family:
         raise KinshipError("run: the table of parameters belongs to another spec")
-    held, inputs_too = table.entries(), isinstance(table, State)
+    held, inputs_too = table._entries, isinstance(table, State)  # once: a State's are replaced all together
     return {index: _source(spec, index, held, inputs_too, fed) for index in sources}
 
 

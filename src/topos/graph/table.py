@@ -47,10 +47,6 @@ class Table:
         """The tensor at a row, or `None`."""
         return self._entries.get(index)
 
-    def entries(self) -> Mapping[int, Tensor | None]:
-        """The tensor at each row covered, as they stand together at this moment."""
-        return self._entries
-
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The table of `function(tensor)`; absent entries stay absent."""
         return self._with({i: None if t is None else Tensor(function(t)) for i, t in self._entries.items()})
