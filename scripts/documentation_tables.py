@@ -43,10 +43,9 @@ PLUMBING = {
     "Network": {"spec"},
     "Opcode": {"derivative", "facts", "result_element", "result_shape"},
     "Recordable": {"mark", "reset"},
-    "Run": {"found", "with_values"},
     "Shape": {"axis", "with_axis"},
     "State": {"of_network", "replace"},
-    "Table": {"get", "rows"},
+    "Table": {"entries", "get", "rows"},
     "Tape": {
         *("append", "constant", "index_of", "label_at", "mark", "name_at", "over"),
         *("payload_at", "place", "reset", "row", "spec", "symbol_at", "write"),

@@ -1,6 +1,7 @@
 """Running a spec: entries, plans, the interpreter, and what survives from run to run."""
 
-from topos.engine.entry import BoundEntry, Entry
+from topos.engine.bound import BoundEntry
+from topos.engine.entry import Entry
 from topos.engine.numerics import Numerics
 from topos.engine.plan import Plan
 from topos.engine.report import Finding, Report

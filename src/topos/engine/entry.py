@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
-from topos.engine.feeds import carried_rows, read_feeds, source_payloads, symbol_of
-from topos.engine.interpreter import execute, owned, steps_of
-from topos.engine.liveness import schedule
 from topos.engine.numerics import Numerics
-from topos.engine.plan import Plan
-from topos.engine.report import Watch
-from topos.engine.run import Run
-from topos.engine.state import State
-from topos.errors import KinshipError, RecordedError, ShapeError
-from topos.graph import Adjoints, Network, Parameters, Symbol
+from topos.errors import KinshipError, RecordedError
+from topos.graph import Adjoints, Symbol
 from topos.graph.nesting import visit
-from topos.graph.spec import Spec
-from topos.op import Input, Parameter, Recordable
+from topos.op import Recordable
 
 
 class Entry:
@@ -34,7 +26,7 @@ class Entry:
     [Tensor(1., f32), Tensor(0.5, f32)]
     """
 
-    __slots__ = ("backward", "carry", "diagnose", "numerics", "observe", "roots")
+    __slots__ = ("roots", "observe", "carry", "backward", "numerics", "diagnose")
     roots: tuple[Symbol, ...]
     observe: tuple[Symbol, ...]
     carry: Mapping[Symbol, Symbol]
@@ -51,142 +43,41 @@ class Entry:
         numerics: Numerics = Numerics.FAST,
         diagnose: bool = False,
     ) -> None:
-        facts = (_listed(roots), _listed(observe), MappingProxyType(dict(carry or {})), backward, numerics, diagnose)
+        facts = (listed(roots), listed(observe), MappingProxyType(dict(carry or {})), backward, numerics, diagnose)
         if not isinstance(numerics, Numerics):
             raise RecordedError(f"entry: numerics is Numerics.EXACT or Numerics.FAST, got {numerics!r}")
-        for name, fact in zip(("roots", "observe", "carry", "backward", "numerics", "diagnose"), facts, strict=True):
+        for name, fact in zip(self.__slots__, facts, strict=True):
             object.__setattr__(self, name, fact)
+
+    @property
+    def results(self) -> tuple[Symbol, ...]:
+        """What a run answers: roots, then what is observed, each once, where it stands first."""
+        return tuple(dict.fromkeys((*self.roots, *self.observe)))
 
     def replaced(self, **facts: Any) -> Entry:
         """The same declaration with some facts replaced."""
-        return Entry(**{name: facts.get(name, getattr(self, name)) for name in (*_FACTS,)})
+        return Entry(**{**self._facts(), **facts})
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def _facts(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError("Entry is frozen")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Entry) and all(getattr(self, name) == getattr(other, name) for name in _FACTS)
+        return isinstance(other, Entry) and self._facts() == other._facts()
 
     def __hash__(self) -> int:
-        carry = frozenset(self.carry.items())
-        return hash((self.roots, self.observe, carry, self.backward, self.numerics, self.diagnose))
+        return hash(tuple({**self._facts(), "carry": frozenset(self.carry.items())}.values()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Entry, (self.roots, self.observe, dict(self.carry), self.backward, self.numerics, self.diagnose)
+        return Entry, tuple({**self._facts(), "carry": dict(self.carry)}.values())
 
     def __repr__(self) -> str:
-        return f"Entry({', '.join(f'{name}={getattr(self, name)}' for name in _FACTS)})"
+        return f"Entry({', '.join(f'{name}={fact}' for name, fact in self._facts().items())})"
 
 
-_FACTS = ("roots", "observe", "carry", "backward", "numerics", "diagnose")
-
-
-class BoundEntry:
-    """An entry over its network; each method answers another one. `interpret` is the oracle, `lower` the plan.
-
-    >>> from topos import Numerics, Tape
-    >>> network, (weight, root) = Tape.record(lambda tape: [weight := tape.parameter(2.0), weight.sqrt()])
-    >>> bound = network.entry(root).observe(weight).numerics(Numerics.EXACT)
-    >>> bound.interpret(network.parameters()).of(root)
-    Tensor(1.4142135, f32)
-    >>> bound.lower()
-    Plan(2 of 2 nodes, 2 readable)
-    """
-
-    __slots__ = ("_length", "_spec", "entry")
-
-    def __init__(self, spec: Spec, length: int, entry: Entry) -> None:
-        self._spec = spec
-        self._length = length
-        self.entry = entry
-
-    @classmethod
-    def of(cls, network: Network, roots: Any) -> BoundEntry:
-        """The entry with those roots and nothing else declared."""
-        return cls.bind(network, Entry(roots))
-
-    @classmethod
-    def bind(cls, network: Network, entry: Entry) -> BoundEntry:
-        """A detached entry over a network that covers all its symbols."""
-        if not isinstance(entry, Entry):
-            raise KinshipError(f"compile: wants an Entry, got {type(entry).__name__}")
-        bound = cls(network.spec, len(network), entry)
-        bound._check()
-        return bound
-
-    def observe(self, symbols: Any) -> BoundEntry:
-        """Also reads these nodes, after the roots."""
-        return self._with(observe=(*self.entry.observe, *_listed(symbols)))
-
-    def numerics(self, numerics: Numerics) -> BoundEntry:
-        """Under this posture."""
-        return self._with(numerics=numerics)
-
-    def backward(self) -> BoundEntry:
-        """Retains every value, so that a run answers `backward` and `field`."""
-        return self._with(backward=True)
-
-    def diagnose(self) -> BoundEntry:
-        """Watches every value, so that `run.report()` names the first bad one."""
-        return self._with(diagnose=True)
-
-    def carry(self, replacements: Mapping[Any, Symbol]) -> BoundEntry:
-        """Also declares `{source: next}`: the value that replaces a parameter or an input after a run."""
-        spec = self._spec
-        named = {
-            Symbol(spec.family, symbol_of(spec, source, "carry", self._length)): following
-            for source, following in replacements.items()
-        }
-        return self._with(carry={**self.entry.carry, **named})
-
-    def interpret(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Run:
-        """Evaluates what the entry reads, node by node: the oracle. A State is left as it is."""
-        spec, entry = self._spec, self.entry
-        rows = schedule(spec.rows, [symbol.index for symbol in self._targets()])
-        carried = carried_rows(entry.carry, parameters)
-        fed = read_feeds(spec, self._length, feeds, copy=entry.backward, carried=carried)
-        sources = [index for index in rows if not spec.rows[index].operands]
-        values = source_payloads(spec, sources, parameters, fed.fixed)
-        watch = Watch(spec) if entry.diagnose else None
-        execute(steps_of(spec, rows, {}), values, watch)
-        readable = frozenset(symbol.index for symbol in (*entry.roots, *entry.observe))
-        values.update({index: owned(values[index], fed.borrowed) for index in readable})
-        kept = values if entry.backward else {index: values[index] for index in readable}
-        return Run(spec, self._length, kept, readable, entry.backward, watch)
-
-    def lower(self) -> Plan:
-        """The plan: schedule, keep-set and liveness, derived from the declaration alone."""
-        return Plan(self._spec, self._length, self.entry)
-
-    def _targets(self) -> list[Symbol]:
-        return [*self.entry.roots, *self.entry.observe, *self.entry.carry.values()]
-
-    def _with(self, **facts: Any) -> BoundEntry:
-        bound = BoundEntry(self._spec, self._length, self.entry.replaced(**facts))
-        bound._check()
-        return bound
-
-    def _check(self) -> None:
-        spec = self._spec
-        for symbol in self._targets():
-            spec.index_of(symbol, "entry", self._length)
-        for source, following in self.entry.carry.items():
-            index = spec.index_of(source, "carry", self._length)
-            row, after = spec.rows[index], spec.rows[following.index]
-            if type(row.opcode) not in (Parameter, Input) or index in spec.ids:
-                raise ShapeError(f"carry: {spec.label(index)} is neither a parameter nor a dense input")
-            if after.shape != row.shape or after.element is not row.element:
-                facts = spec.facts(("source", "next"), [index, following.index])
-                raise ShapeError(
-                    f"carry: a replacement has its source's shape and element, got {after.shape} {after.element} "
-                    f"for {row.shape} {row.element}"
-                ).placed(facts)
-
-    def __repr__(self) -> str:
-        return f"BoundEntry({self.entry!r})"
-
-
-def _listed(symbols: Any) -> tuple[Symbol, ...]:
+def listed(symbols: Any) -> tuple[Symbol, ...]:
     """Every symbol of a nesting, in order, first occurrence kept; of adjoints, their roots."""
     found: dict[Symbol, None] = {}
 

@@ -1,8 +1,8 @@
-"""Payloads for the sources of a run: the caller's table and feeds, all validated before anything runs."""
+"""The feeds of a run as tensors, all validated before anything runs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from topos.engine.state import State
 from topos.errors import ElementError, FeedError, KinshipError, ShapeError, restated
 from topos.graph import Parameters, Symbol
 from topos.graph.spec import Ids, Spec
-from topos.op import Input, Parameter
+from topos.op import Input
 from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.tensor.payload import as_array, rounded
@@ -144,54 +144,3 @@ def _parts(array: Array) -> list[Array]:
 
 def _or_steps(steps: int | None, shape: Shape) -> str:
     return "" if steps is None else f" (or {Shape((steps, *shape))}, one per step)"
-
-
-def source_payloads(
-    spec: Spec, sources: Iterable[int], table: Parameters | State, fed: Mapping[int, Tensor]
-) -> dict[int, Tensor]:
-    """A tensor for each source: a leaf's constant, a parameter's slot, an input's feed, state or default.
-
-    Raises `FeedError` for a source that nothing provides, `KinshipError` for a table of another spec.
-    """
-    if not isinstance(table, Parameters | State):
-        raise FeedError(f"run: wants Parameters or a State, got {type(table).__name__}")
-    if table._family is not spec.family:
-        raise KinshipError("run: the table of parameters belongs to another spec")
-    held, inputs_too = table._entries, isinstance(table, State)  # once: a State's are replaced all together
-    return {index: _source(spec, index, held, inputs_too, fed) for index in sources}
-
-
-def _source(
-    spec: Spec, index: int, held: Mapping[int, Tensor | None], inputs_too: bool, fed: Mapping[int, Tensor]
-) -> Tensor:
-    kind = type(spec.rows[index].opcode)
-    if kind is Parameter:
-        return _held(spec, index, held)
-    if kind is Input:
-        if index in fed:
-            return fed[index]
-        if index in spec.ids:
-            raise FeedError(f"feed: {spec.label(index)} is a selection and must be fed")
-        if inputs_too:
-            return _held(spec, index, held)
-    return spec.payloads[index]
-
-
-def _held(spec: Spec, index: int, held: Mapping[int, Tensor | None]) -> Tensor:
-    tensor, row = held.get(index), spec.rows[index]
-    if tensor is None:
-        raise FeedError(f"run: the table has no payload for {spec.label(index)}")
-    if tensor.shape != row.shape or tensor.element is not row.element:
-        raise FeedError(
-            f"run: {spec.label(index)} wants {row.shape} {row.element}, the table holds {tensor.shape} {tensor.element}"
-        )
-    return tensor
-
-
-def symbol_of(spec: Spec, key: Any, rule: str, length: int) -> int:
-    """The row that a symbol or a name means."""
-    if isinstance(key, str):
-        if spec.by_name.get(key, length) >= length:
-            raise KinshipError(f"{rule}: no node is named {key!r}")
-        return spec.by_name[key]
-    return spec.index_of(key, rule, length)

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from topos.element import Element
-from topos.engine.feeds import read_feeds, source_payloads
+from topos.engine.feeds import read_feeds
+from topos.engine.liveness import freed_by
 from topos.engine.machine import check_subnormals
 from topos.engine.report import Watch
 from topos.engine.run import Run
+from topos.engine.sources import source_payloads, sources_of
 from topos.engine.state import State
 from topos.errors import ElementError
 from topos.graph import Network, Parameters
@@ -36,9 +38,7 @@ class Step(NamedTuple):
 
 def steps_of(spec: Spec, rows: Iterable[int], freed_after: Mapping[int, int]) -> list[Step]:
     """The steps of the rows that are no sources, in order."""
-    dying: dict[int, list[int]] = {}
-    for index, after in freed_after.items():
-        dying.setdefault(after, []).append(index)
+    dying = freed_by(freed_after)
     return [
         Step(
             index,
@@ -94,7 +94,6 @@ def whole(network: Network, parameters: Parameters | State, feeds: Mapping[Any, 
     """Every row of a network evaluated and kept: what `network.forward` answers."""
     spec, length = network.spec, len(network)
     fed = read_feeds(spec, length, feeds, copy=True)
-    sources = [index for index in range(length) if not spec.rows[index].operands]
-    values = source_payloads(spec, sources, parameters, fed.fixed)
+    values = source_payloads(spec, sources_of(spec, range(length)), parameters, fed.fixed)
     execute(steps_of(spec, range(length), {}), values)
     return Run(spec, length, values, readable=None, retains=True, watch=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from topos.graph.reverse import ancestors
 from topos.graph.spec import Row, Spec
@@ -34,19 +34,25 @@ def read_by_rules(rows: list[Row], scheduled: Iterable[int]) -> set[int]:
     return read
 
 
+def freed_by(freed_after: Mapping[int, int]) -> dict[int, list[int]]:
+    """The values that each row frees, from the row after which each value goes."""
+    freed: dict[int, list[int]] = {}
+    for index, after in freed_after.items():
+        freed.setdefault(after, []).append(index)
+    return freed
+
+
 def volume(spec: Spec, index: int) -> int:
     """How many numbers a row's value holds: its elements, or the ids of a selection."""
     return spec.rows[index].shape[0] if spec.is_selection(index) else spec.rows[index].shape.volume
 
 
-def live_volumes(spec: Spec, scheduled: Sequence[int], freed_after: dict[int, int]) -> list[int]:
+def live_volumes(spec: Spec, scheduled: Sequence[int], freed_after: Mapping[int, int]) -> list[int]:
     """The elements alive when each scheduled row has just been evaluated, before what it was the last to read goes.
 
     `freed_after` names the row after which a value is freed; a value it does not name stays.
     """
-    dying: dict[int, list[int]] = {}
-    for index, after in freed_after.items():
-        dying.setdefault(after, []).append(index)
+    dying = freed_by(freed_after)
     alive, series = 0, []
     for index in scheduled:
         alive += volume(spec, index)

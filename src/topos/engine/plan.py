@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from topos.engine import liveness
-from topos.engine.feeds import Feeds, carried_rows, input_index, read_feeds, source_payloads
+from topos.engine.entry import Entry
+from topos.engine.feeds import Feeds, carried_rows, input_index, read_feeds
 from topos.engine.interpreter import execute, owned, steps_of
 from topos.engine.report import Watch
 from topos.engine.run import Run
+from topos.engine.sources import source_payloads, sources_of
 from topos.engine.state import State
 from topos.errors import FeedError, ShapeError, UnobservedError
 from topos.graph import Node, Parameters, Symbol
@@ -20,9 +22,6 @@ from topos.graph.describe import node_lines
 from topos.graph.node import Nodes
 from topos.graph.spec import Spec
 from topos.tensor import Tensor
-
-if TYPE_CHECKING:
-    from topos.engine.entry import Entry
 
 
 class Plan:
@@ -42,15 +41,20 @@ class Plan:
     (Tensor([8., 4., 2.], f32), Tensor(1., f32))
     """
 
-    __slots__ = ("_freed_after", "_kept", "_length", "_rows", "_spec", "_steps", "entry", "results")
+    __slots__ = (
+        *("_freed_after", "_kept", "_length", "_readable", "_rows", "_sources", "_spec", "_steps"),
+        *("entry", "results"),
+    )
 
     def __init__(self, spec: Spec, length: int, entry: Entry) -> None:
         self._spec = spec
         self._length = length
         self.entry = entry
-        self.results: list[Symbol] = list(dict.fromkeys([*entry.roots, *entry.observe]))
-        kept = self._kept = frozenset(symbol.index for symbol in (*self.results, *entry.carry.values()))
+        self.results: list[Symbol] = list(entry.results)
+        self._readable = frozenset(symbol.index for symbol in entry.results)
+        kept = self._kept = self._readable.union(after.index for after in entry.carry.values())
         self._rows = liveness.schedule(spec.rows, sorted(kept))
+        self._sources = sources_of(spec, self._rows)
         retained = liveness.read_by_rules(spec.rows, self._rows) if entry.backward else set()
         last = liveness.last_uses(spec.rows, self._rows)
         self._freed_after = {i: last[i] for i in self._rows if i not in kept and i not in retained}
@@ -62,9 +66,7 @@ class Plan:
 
         A State is left as it is. Raises `FeedError` before anything runs.
         """
-        carried = carried_rows(self.entry.carry, parameters)
-        fed = read_feeds(self._spec, self._length, feeds, copy=self.entry.backward, carried=carried)
-        return self._run(parameters, fed, 0)[0]
+        return self._answer(*self._step(parameters, self._read(parameters, feeds), 0))
 
     def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int | None = None) -> Run:
         """Runs and then replaces what the entry carries, all of a step at once; results show values from before.
@@ -77,19 +79,12 @@ class Plan:
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
         if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
             raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
-        fed = read_feeds(
-            self._spec,
-            self._length,
-            feeds,
-            steps=steps,
-            copy=self.entry.backward,
-            carried=carried_rows(self.entry.carry, state),
-        )
-        if steps is None:
-            run, following = self._run(state, fed, 0)
-            state.replace(following)
-            return run
-        return self._advance_many(state, fed, steps)
+        fed = self._read(state, feeds, steps)
+        if steps is not None:
+            return self._advance_many(state, fed, steps)
+        values, watch = self._step(state, fed, 0)
+        state.replace(self._following(values))
+        return self._answer(values, watch)
 
     def function(self, inputs: Sequence[Symbol | str], outputs: Sequence[Symbol]) -> Callable[..., tuple[Tensor, ...]]:
         """A positional callable `f(parameters, *arrays)`: one array per input, a tuple of one tensor per output."""
@@ -155,33 +150,43 @@ class Plan:
         return f"live volume: peak {peak} elements at node {at}, retain-all {retained}"
 
     # inner
-    def _run(self, table: Parameters | State, fed: Feeds, step: int) -> tuple[Run, dict[int, Tensor]]:
-        """One evaluation, and the replacement of each carried row."""
-        spec, entry = self._spec, self.entry
-        sources = [index for index in self._rows if not spec.rows[index].operands]
-        values = source_payloads(spec, sources, table, fed.at(step))
-        watch = Watch(spec) if entry.diagnose else None
+    def _read(self, table: Parameters | State, feeds: Mapping[Any, Any] | None, steps: int | None = None) -> Feeds:
+        carried = carried_rows(self.entry.carry, table)
+        return read_feeds(self._spec, self._length, feeds, steps=steps, copy=self.entry.backward, carried=carried)
+
+    def _step(self, table: Parameters | State, fed: Feeds, step: int) -> tuple[dict[int, Tensor], Watch | None]:
+        """One evaluation: what is left of its values, and who watched them."""
+        values = source_payloads(self._spec, self._sources, table, fed.at(step))
+        watch = Watch(self._spec) if self.entry.diagnose else None
         execute(self._steps, values, watch)
         for index in self._kept:
             values[index] = owned(values[index], fed.borrowed)
-        following = {source.index: values[after.index] for source, after in entry.carry.items()}
-        readable = frozenset(symbol.index for symbol in self.results)
-        kept = values if entry.backward else {index: values[index] for index in readable}
-        return Run(spec, self._length, kept, readable, entry.backward, watch), following
+        return values, watch
+
+    def _following(self, values: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """The replacement of each carried row."""
+        return {source.index: values[after.index] for source, after in self.entry.carry.items()}
+
+    def _answer(self, values: Mapping[int, Tensor], watch: Watch | None) -> Run:
+        backward = self.entry.backward
+        shown = values if backward else {index: values[index] for index in self._readable}
+        return Run(self._spec, self._length, shown, self._readable, backward, watch)
 
     def _advance_many(self, state: State, fed: Feeds, steps: int) -> Run:
         if self.entry.backward:
             raise ShapeError("advance: a run of several steps retains no values; lower without backward()")
-        if any(self._spec.is_selection(symbol.index) for symbol in self.results):
+        if any(self._spec.is_selection(index) for index in self._readable):
             raise ShapeError("advance: a selection is no result of several steps")
-        runs = []
+        series: dict[int, list[Tensor]] = {index: [] for index in self._readable}
+        watched: Watch | None = None
         for step in range(steps):
-            run, following = self._run(state, fed, step)
-            state.replace(following)
-            runs.append(run)
-        stacked = {symbol.index: _stacked([run.of(symbol) for run in runs]) for symbol in self.results}
-        watched = next((run for run in runs if run.found()), runs[-1])
-        return watched.with_values(stacked)
+            values, watch = self._step(state, fed, step)
+            state.replace(self._following(values))
+            for index, tensors in series.items():
+                tensors.append(values[index])
+            if watched is None or watched.report() is None:  # the first step that met a bad value, or the last
+                watched = watch
+        return self._answer({index: _stacked(tensors) for index, tensors in series.items()}, watched)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Plan is derived from its spec and is neither copied nor pickled; topos.save keeps the spec")

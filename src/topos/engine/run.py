@@ -51,13 +51,13 @@ class Gradients(Field):
     def parameters(self, parameters: Parameters) -> Parameters:
         """The gradients of the table's slots; a slot that this run did not evaluate is absent."""
         self._expect_kin(parameters)
-        return Parameters(self._family, {index: self.get(index) for index in parameters.rows()})
+        return Parameters(self.family, {index: self.get(index) for index in parameters.rows()})
 
     def _with(self, entries: Mapping[int, Tensor | None]) -> Any:
-        return Field(self._family, entries)
+        return Field(self.family, entries)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Field, (self._family, self._entries)
+        return Field, (self.family, self._entries)
 
 
 class Run:
@@ -135,14 +135,6 @@ class Run:
         if self._watch is None:
             raise PostureError("report: this run was not watched; declare it with entry.diagnose()")
         return self._watch.report()
-
-    def found(self) -> bool:
-        """Whether a watched run met a bad value."""
-        return self._watch is not None and self._watch.report() is not None
-
-    def with_values(self, values: Mapping[int, Tensor]) -> Run:
-        """The same declaration over other values."""
-        return Run(self._spec, self._length, values, self._readable, self._retains, self._watch)
 
     def _leaf(self, part: Any) -> Any:
         return self._value(part) if isinstance(part, Symbol | Value | Adjoints) else part

@@ -40,7 +40,7 @@ class State(Table):
             parameters = network.parameters()
         if not isinstance(parameters, Parameters):
             raise FeedError(f"state: wants Parameters, got {type(parameters).__name__}")
-        if parameters._family is not spec.family:
+        if parameters.family is not spec.family:
             raise KinshipError("state: the parameters belong to another spec")
         entries: dict[int, Tensor | None] = {}
         for index, row in enumerate(spec.rows[: len(network)]):
@@ -55,7 +55,7 @@ class State(Table):
 
     def parameters(self) -> Parameters:
         """The parameters as they stand, as a table of their own."""
-        return Parameters(self._family, {i: t for i, t in self._entries.items() if i in self._slots})
+        return Parameters(self.family, {i: t for i, t in self._entries.items() if i in self._slots})
 
     def clone(self) -> State:
         """Another State of the same tensors, which goes its own way."""
@@ -66,7 +66,7 @@ class State(Table):
         self._entries = {**self._entries, **payloads}
 
     def _with(self, entries: Mapping[int, Tensor | None]) -> State:
-        return State(self._family, entries, self._slots)
+        return State(self.family, entries, self._slots)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return State, (self._family, self._entries, self._slots)
+        return State, (self.family, self._entries, self._slots)

@@ -103,19 +103,23 @@ class Network:
     # what later stages make of it
     def entry(self, roots: Any) -> BoundEntry:
         """What to read from a run: the roots (a symbol, or any nesting), to which the entry's methods add."""
-        return _later("topos.engine.entry").BoundEntry.of(self, roots)  # type: ignore[no-any-return]
+        bound: BoundEntry = _later("bound").BoundEntry.of(self, roots)
+        return bound
 
     def compile(self, entry: Entry) -> Plan:
         """The plan of a detached entry over this spec."""
-        return _later("topos.engine.entry").BoundEntry.bind(self, entry).lower()  # type: ignore[no-any-return]
+        plan: Plan = _later("bound").BoundEntry.bind(self, entry).lower()
+        return plan
 
     def state(self, parameters: Parameters | None = None) -> State:
         """A table of every parameter (the initials, or copies of those given) and every dense input (its default)."""
-        return _later("topos.engine.state").State.of_network(self, parameters)  # type: ignore[no-any-return]
+        state: State = _later("state").State.of_network(self, parameters)
+        return state
 
     def forward(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Run:
         """Evaluates the whole spec, exact; every node is readable and the run answers `backward`."""
-        return _later("topos.engine.interpreter").whole(self, parameters, feeds)  # type: ignore[no-any-return]
+        run: Run = _later("interpreter").whole(self, parameters, feeds)
+        return run
 
     @property
     def spec(self) -> Spec:
@@ -149,6 +153,6 @@ def _pattern(payload: Tensor) -> bytes:
     return first
 
 
-def _later(stage: str) -> Any:
-    """A later stage, loaded when a spec is first asked for one of its readings."""
-    return import_module(stage)
+def _later(module: str) -> Any:
+    """A module of the engine, which this stage may not import: a spec's readings are only spelled as its methods."""
+    return import_module(f"topos.engine.{module}")

@@ -16,12 +16,12 @@ Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 class Table:
-    """A tensor per node of one family, in recording order; an entry may be absent. Immutable."""
+    """A tensor per node of one family, in recording order; an entry may be absent. Only a `State` ever changes."""
 
-    __slots__ = ("_entries", "_family")
+    __slots__ = ("_entries", "family")
 
     def __init__(self, family: Family, entries: Mapping[int, Tensor | None]) -> None:
-        self._family = family
+        self.family = family
         self._entries = dict(sorted(entries.items()))
 
     def of(self, symbol: Symbol) -> Tensor:
@@ -37,7 +37,12 @@ class Table:
 
     def symbols(self) -> list[Symbol]:
         """The nodes covered, in recording order."""
-        return [Symbol(self._family, index) for index in self._entries]
+        return [Symbol(self.family, index) for index in self._entries]
+
+    @property
+    def entries(self) -> Mapping[int, Tensor | None]:
+        """What it holds by row, at one moment: no later step of a `State` changes this mapping."""
+        return self._entries
 
     def rows(self) -> list[int]:
         """The rows covered, in recording order."""
@@ -67,7 +72,7 @@ class Table:
             return NotImplemented
         self._expect_kin(other)
         entries = dict(self._entries)
-        for index, theirs in other._entries.items():
+        for index, theirs in other.entries.items():
             own = entries.get(index)
             entries[index] = theirs if own is None else own if theirs is None else own + theirs
         return self._with(entries)
@@ -77,26 +82,26 @@ class Table:
 
     def __iter__(self) -> Iterator[tuple[Symbol, Tensor | None]]:
         for index, tensor in self._entries.items():
-            yield Symbol(self._family, index), tensor
+            yield Symbol(self.family, index), tensor
 
     def __repr__(self) -> str:
         entries = ", ".join(f"%{i}: {'absent' if t is None else t.shape}" for i, t in self._entries.items())
         return f"{type(self).__name__}({entries})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._family, self._entries)
+        return type(self), (self.family, self._entries)
 
     @property
     def _noun(self) -> str:
         return type(self).__name__.lower()
 
     def _with(self, entries: Mapping[int, Tensor | None]) -> Self:
-        return type(self)(self._family, entries)
+        return type(self)(self.family, entries)
 
     def _index(self, symbol: Any) -> int:
         if not isinstance(symbol, Symbol):
             raise KinshipError(f"{self._noun}: wants a symbol, got {type(symbol).__name__}")
-        if symbol.family is not self._family:
+        if symbol.family is not self.family:
             raise KinshipError(f"{self._noun}: symbol {symbol} belongs to another spec")
         if symbol.index not in self._entries:
             raise KinshipError(f"{self._noun}: {symbol} is not one of its {len(self._entries)} entries")
@@ -105,7 +110,7 @@ class Table:
     def _expect_kin(self, other: Table) -> None:
         if not isinstance(other, Table):
             raise KinshipError(f"{self._noun}: wants another table, got {type(other).__name__}")
-        if other._family is not self._family:
+        if other.family is not self.family:
             raise KinshipError(f"{self._noun}: the other table belongs to another spec")
 
 
@@ -144,7 +149,7 @@ class Parameters(Table):
         for index, weight in self._entries.items():
             gradient = gradients.get(index)
             if weight is not None and gradient is not None:
-                symbol = Symbol(self._family, index)
+                symbol = Symbol(self.family, index)
                 entries[index] = fitted(rule(symbol, weight, gradient), weight, f"step: {symbol}")
         return self._with(entries)
 
@@ -161,7 +166,7 @@ class Parameters(Table):
         """The table for a network that was extended since: its own slots, and the initials of the new ones."""
         initial = network.parameters()
         self._expect_kin(initial)
-        return initial._with({i: self._entries.get(i, t) for i, t in initial._entries.items()})
+        return initial._with({i: self._entries.get(i, t) for i, t in initial.entries.items()})
 
     def clone(self) -> Parameters:
         """Another table of the same tensors."""
