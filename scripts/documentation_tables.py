@@ -48,11 +48,11 @@ PLUMBING = {
     "Table": {"entries", "get", "rows"},
     "Tape": {
         *("append", "constant", "index_of", "label_at", "mark", "name_at", "over"),
-        *("payload_at", "place", "reset", "row", "spec", "symbol_at", "write"),
+        *("origin", "payload_at", "place", "reset", "row", "spec", "symbol_at", "write"),
     },
     "Tensor": {"among", "apply", "counted", "dense", "expect", "mark", "of", "one_like", "reset", "zero_like"},
     "ToposError": {"placed"},
-    "Trace": {"apply", "counted", "element", "mark", "one_like", "reset", "shape", "zero_like"},
+    "Trace": {"apply", "counted", "element", "mark", "one_like", "recording", "reset", "shape", "zero_like"},
 }
 """What a class has for other stages of topos, or defines because `Recordable` asks for it."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from topos.element.element import Array
+from topos.element.fma import fma32, fma64
 from topos.element.functions import F32_BODIES, F64_BODIES
 from topos.element.numpy_reading import evaluate
 from topos.element.real import Real
@@ -53,9 +54,7 @@ class Floating(Real):
 
     def fma(self, left: Array, right: Array, addend: Array) -> Array:
         """`left * right + addend`, rounded once."""
-        from topos.element import fma
-
-        fused = fma.fma32 if self.precision == 24 else fma.fma64
+        fused = fma32 if self.precision == 24 else fma64
         return np.asarray(fused(left, right, addend))
 
     def maximum(self, left: Array, right: Array) -> Array:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from topos.element import Element
 from topos.errors import ElementError, ToposError, restated
-from topos.graph.place import here
-from topos.graph.spec import Row, Spec
+from topos.graph.spec import Spec
 from topos.graph.symbol import Symbol
 from topos.graph.value import Trace
 from topos.op import LEAF, Broadcast, Elementwise, Indexing, Opcode
+from topos.op.recordable import is_number
 from topos.shape import Shape
 from topos.tensor import Tensor
 
@@ -20,24 +18,24 @@ if TYPE_CHECKING:
     from topos.graph.recording import Recording
 
 
-def append(tape: Recording, spec: Spec, opcode: Opcode, operands: tuple[Any, ...], writing: int | None) -> int:
+def append(tape: Recording, opcode: Opcode, operands: tuple[Any, ...]) -> int:
     """Appends an instruction, after the leaves that plain operands become; answers its row.
 
     Everything is checked first: an error leaves the rows as they were and carries a line per operand.
     """
-    rows = spec.rows
+    spec = tape.spec
+    length = len(spec.rows)
     indices = []
     for operand in operands:
-        if isinstance(operand, Trace) and operand._tape is tape and operand.index < len(rows):
+        if isinstance(operand, Trace) and operand.recording is tape and operand.index < length:
             indices.append(operand.index)
         else:
-            return _append_plain(tape, spec, opcode, operands, writing)
-    return _append_row(spec, opcode, indices, writing)
+            return _append_plain(tape, spec, opcode, operands)
+    return _append_row(spec, opcode, indices, tape.origin)
 
 
-def _append_row(spec: Spec, opcode: Opcode, indices: list[int], writing: int | None) -> int:
-    rows = spec.rows
-    operands = [rows[index] for index in indices]
+def _append_row(spec: Spec, opcode: Opcode, indices: list[int], origin: int | None) -> int:
+    operands = [spec.rows[index] for index in indices]
     try:
         shape = opcode.result_shape([row.shape for row in operands])
         element = opcode.result_element([row.element for row in operands]) or spec.element
@@ -47,12 +45,10 @@ def _append_row(spec: Spec, opcode: Opcode, indices: list[int], writing: int | N
             )
     except ToposError as error:
         raise error.placed(spec.facts(opcode.roles, indices)) from None
-    place = here() if writing is None else rows[writing].place
-    rows.append(Row(opcode, tuple(indices), shape, element, place, writing))
-    return len(rows) - 1
+    return spec.add(opcode, tuple(indices), shape, element, origin)
 
 
-def _append_plain(tape: Recording, spec: Spec, opcode: Opcode, operands: tuple[Any, ...], writing: int | None) -> int:
+def _append_plain(tape: Recording, spec: Spec, opcode: Opcode, operands: tuple[Any, ...]) -> int:
     """The instruction with a number, array, tensor or symbol among its operands."""
     recorded = [tape.index_of(o, opcode.rule) if isinstance(o, Trace | Symbol) else None for o in operands]
     known = {role: index for role, index in zip(opcode.roles, recorded, strict=True) if index is not None}
@@ -69,18 +65,18 @@ def _append_plain(tape: Recording, spec: Spec, opcode: Opcode, operands: tuple[A
     mark = len(spec.rows)
     try:
         indices = [
-            index if index is not None else _leaf(tape, spec, payload, spread if _is_number(operand) else None, writing)
+            index if index is not None else _leaf(tape, spec, payload, spread if is_number(operand) else None)
             for operand, payload, index in zip(operands, payloads, recorded, strict=True)
         ]
-        return _append_row(spec, opcode, indices, writing)
+        return _append_row(spec, opcode, indices, tape.origin)
     except BaseException:
         spec.truncate(mark)
         raise
 
 
-def _leaf(tape: Recording, spec: Spec, payload: Tensor, spread: Shape | None, writing: int | None) -> int:
-    index = tape.place(LEAF, payload.shape, payload.element, payload)
-    return _append_row(spec, Broadcast(spread), [index], writing) if spread else index
+def _leaf(tape: Recording, spec: Spec, payload: Tensor, spread: Shape | None) -> int:
+    index = tape.place(LEAF, payload)
+    return _append_row(spec, Broadcast(spread), [index], tape.origin) if spread else index
 
 
 def _tensor(operand: Any, element: Element, opcode: Opcode) -> Tensor:
@@ -94,8 +90,4 @@ def _spread(opcode: Opcode, operands: tuple[Any, ...], shapes: list[Shape]) -> S
     """The shape that numbers take beside the other operands of an elementwise instruction."""
     if not isinstance(opcode, Elementwise):
         return None
-    return next(shape for operand, shape in zip(operands, shapes, strict=True) if not _is_number(operand))
-
-
-def _is_number(operand: Any) -> bool:
-    return isinstance(operand, int | float | np.generic)
+    return next(shape for operand, shape in zip(operands, shapes, strict=True) if not is_number(operand))

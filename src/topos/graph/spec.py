@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from topos.element import Element
 from topos.errors import FeedError, KinshipError
-from topos.graph.place import Place, described, line
+from topos.graph.place import Place, described, here, line
 from topos.graph.symbol import Family, Symbol
 from topos.op import Opcode
 from topos.shape import Shape
@@ -34,6 +34,11 @@ class Ids(NamedTuple):
     vocab: int
     absent: int | None
 
+    @property
+    def rows(self) -> Shape:
+        """The shape of the one-hot rows that they stand for."""
+        return Shape((self.shape.volume, self.vocab))
+
 
 class Spec:
     """Append-only rows and, beside them, what only some have: payloads, ids and names.
@@ -53,6 +58,14 @@ class Spec:
         self.names: dict[int, str] = {}
         self.by_name: dict[str, int] = {}
         self.sealed = 0
+
+    def add(
+        self, opcode: Opcode, operands: tuple[int, ...], shape: Shape, element: Element | None, origin: int | None
+    ) -> int:
+        """Appends a row whose facts were checked; one that a derivative rule wrote stands where its origin does."""
+        place = here() if origin is None else self.rows[origin].place
+        self.rows.append(Row(opcode, operands, shape, element, place, origin))
+        return len(self.rows) - 1
 
     def truncate(self, length: int) -> None:
         """Takes back every row from `length` on."""

@@ -14,7 +14,6 @@ class Family:
     __slots__ = ("__weakref__", "identity")
     identity: str
     _known: WeakValueDictionary[str, Family] = WeakValueDictionary()
-
     _meeting = Lock()
 
     def __new__(cls, identity: str | None = None) -> Family:

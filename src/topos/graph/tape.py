@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -53,13 +53,11 @@ class Tape(Recording):
     # sources
     def leaf(self, payload: Any, *, name: str | None = None, element: Element | None = None) -> Value:
         """A constant of the spec; a selection payload makes a constant selection."""
-        tensor = self._payload(payload, element)
-        return self._source(LEAF, tensor.shape, tensor.element, tensor, name)
+        return self._source(LEAF, self._payload(payload, element), name)
 
     def parameter(self, payload: Any, *, name: str | None = None, element: Element | None = None) -> Value:
         """A slot of the caller's `Parameters`, with its initial payload."""
-        tensor = self._dense("parameter", payload, element)
-        return self._source(PARAMETER, tensor.shape, tensor.element, tensor, name)
+        return self._source(PARAMETER, self._dense("parameter", payload, element), name)
 
     def input(
         self,
@@ -78,7 +76,7 @@ class Tape(Recording):
             tensor = self._dense("input", payload, element)
             if shape is not None and tensor.shape != Shape(shape):
                 raise ShapeError(f"input: shape {Shape(shape)} was asked for, the payload has {tensor.shape}")
-        return self._source(INPUT, tensor.shape, tensor.element, tensor, name)
+        return self._source(INPUT, tensor, name)
 
     def selection(
         self, shape: Iterable[int], vocab: int, *, absent: int | None = None, name: str | None = None
@@ -89,15 +87,14 @@ class Tape(Recording):
         """
         extents, classes = Shape(shape), whole(vocab, "selection", "vocab")
         none = None if absent is None else whole(absent, "selection", "absent", -(2**63))
-        ids = Ids(extents, classes, none)
-        return self._source(INPUT, Shape((extents.volume, classes)), None, ids, name)
+        return self._source(INPUT, Ids(extents, classes, none), name)
 
     # reading
     def resolve(self, symbol: Symbol) -> Value:
         """The live value that a symbol names."""
         return Value(self, self._live().index_of(symbol, "resolve"))
 
-    def nodes(self) -> Sequence[Any]:
+    def nodes(self) -> Nodes:
         """The nodes recorded so far."""
         spec = self._live()
         return Nodes(spec, len(spec.rows))
@@ -161,8 +158,8 @@ class Tape(Recording):
     @classmethod
     def over(cls, spec: Spec) -> Tape:
         """A live tape over a spec that was sealed."""
-        tape = cls(spec.element)
-        tape._spec = spec
+        tape = cls.__new__(cls)
+        Recording.__init__(tape, spec)
         return tape
 
     # inner
@@ -177,12 +174,10 @@ class Tape(Recording):
             raise ElementError(f"{rule}: a selection is fed to tape.selection(shape, vocab), or is a leaf")
         return tensor
 
-    def _source(
-        self, opcode: Source, shape: Shape, element: Element | None, payload: Tensor | Ids, name: str | None
-    ) -> Value:
+    def _source(self, opcode: Source, payload: Tensor | Ids, name: str | None) -> Value:
         mark = len(self)
         try:
-            index = self.place(opcode, shape, element, payload)
+            index = self.place(opcode, payload)
             if name is not None:
                 self.name_at(index, name)
         except BaseException:

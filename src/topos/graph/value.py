@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 class Trace(Composites):
     """A recorded payload: what a derivative rule sees when it writes. Each instruction appends a node to the tape."""
 
-    __slots__ = ("_tape", "index")
+    __slots__ = ("index", "recording")
 
-    def __init__(self, tape: Recording, index: int) -> None:
-        self._tape = tape
+    def __init__(self, recording: Recording, index: int) -> None:
+        self.recording = recording
         self.index = index
 
     def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Self:
         """Records one instruction; everything is checked before anything is appended."""
         for operand in operands:
-            if type(operand) is not type(self) and isinstance(operand, Recordable) and _carries(operand):
+            if type(operand) is not type(self) and isinstance(operand, Recordable) and _takes_over(operand):
                 return operand.apply(opcode, operands)  # type: ignore[return-value]
-        return type(self)(self._tape, self._tape.append(opcode, operands))
+        return type(self)(self.recording, self.recording.append(opcode, operands))
 
     @property
     def shape(self) -> Shape:
-        return self._tape.row(self.index).shape
+        return self.recording.row(self.index).shape
 
     @property
     def element(self) -> Element | None:
-        return self._tape.row(self.index).element
+        return self.recording.row(self.index).element
 
     def zero_like(self) -> Self:
         return self.counted(0)
@@ -47,19 +47,19 @@ class Trace(Composites):
         return self.counted(1)
 
     def counted(self, count: int) -> Self:
-        return type(self)(self._tape, self._tape.constant(self.index, count))
+        return type(self)(self.recording, self.recording.constant(self.index, count))
 
     def __array__(self, *arguments: Any, **options: Any) -> NoReturn:
         raise RecordedError("array: a recorded value has no numbers yet; run an entry and read run.of(symbol)")
 
     def mark(self) -> int:
-        return self._tape.mark()
+        return self.recording.mark()
 
     def reset(self, mark: int) -> None:
-        self._tape.reset(mark)
+        self.recording.reset(mark)
 
 
-def _carries(payload: Recordable) -> bool:
+def _takes_over(payload: Recordable) -> bool:
     """Whether it is a user's payload, which takes recorded values into itself (a dual number does)."""
     return not isinstance(payload, Trace | Tensor)
 
@@ -84,27 +84,27 @@ class Value(Trace):
     @property
     def tape(self) -> Tape:
         """The tape it is bound to."""
-        self._tape.row(self.index)
-        return cast("Tape", self._tape)
+        self.recording.row(self.index)
+        return cast("Tape", self.recording)
 
     def symbol(self) -> Symbol:
         """Its detached name, which outlives the tape."""
-        return self._tape.symbol_at(self.index)
+        return self.recording.symbol_at(self.index)
 
     def payload(self) -> Tensor:
         """What a source was recorded with: a leaf's constant, a parameter's initial, an input's default."""
-        return self._tape.payload_at(self.index)
+        return self.recording.payload_at(self.index)
 
     def named(self, name: str) -> Self:
         """Itself, after its node was given a name (inside a scope, prefixed by it)."""
-        self._tape.name_at(self.index, name)
+        self.recording.name_at(self.index, name)
         return self
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Value) and self.index == other.index and self._tape is other._tape
+        return isinstance(other, Value) and self.index == other.index and self.recording is other.recording
 
     def __hash__(self) -> int:
-        return hash((id(self._tape), self.index))
+        return hash((id(self.recording), self.index))
 
     def __float__(self) -> NoReturn:
         raise RecordedError("float: a recorded value has no number yet; run an entry and read run.of(symbol)")
@@ -118,4 +118,4 @@ class Value(Trace):
         raise TypeError("a Value is bound to its tape and is neither copied nor pickled; take .symbol()")
 
     def __repr__(self) -> str:
-        return self._tape.label_at(self.index)
+        return self.recording.label_at(self.index)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from topos.errors import ShapeError
 from topos.op.contraction import MATMUL
 from topos.op.elementwise import ADD, DIV, MAXIMUM, MUL, NEG, POWF, SELECT, STEP, STOP, SUB, Cast
@@ -24,6 +26,11 @@ EXP, LN, SQRT, TANH = (
 SIN, COS, LOG1P = (MAPS[operation] for operation in (MapOperation.SIN, MapOperation.COS, MapOperation.LOG1P))
 EXPM1, ERF = MAPS[MapOperation.EXPM1], MAPS[MapOperation.ERF]
 ERF_DERIVATIVE = MAPS[MapOperation.ERF_DERIVATIVE]
+
+
+def is_number(operand: object) -> bool:
+    """Whether an operand is a bare number, which takes the shape of what it stands beside; an array keeps its own."""
+    return isinstance(operand, int | float | np.generic)
 
 
 class Recordable:

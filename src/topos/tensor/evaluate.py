@@ -41,7 +41,8 @@ def kernel_of(opcode: Opcode) -> Kernel:
 
 
 def _elementwise(opcode: Elementwise, element: Element, operands: Sequence[Operand]) -> Array:
-    return opcode.body(element, *[operand.dense(element) for operand in operands])  # type: ignore[no-any-return]
+    result: Array = opcode.body(element, *[operand.dense(element) for operand in operands])
+    return result
 
 
 def _select(opcode: Select, element: Element, operands: Sequence[Operand]) -> Array:

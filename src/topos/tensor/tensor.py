@@ -11,6 +11,7 @@ from topos import reference
 from topos.element import Element, f32
 from topos.errors import ElementError, RecordedError, ShapeError
 from topos.op import Composites, Elementwise, Indexing, Opcode, Recordable
+from topos.op.recordable import is_number
 from topos.shape import Shape
 from topos.tensor.evaluate import kernel_of
 from topos.tensor.payload import as_array, element_of, rounded
@@ -137,17 +138,14 @@ class Tensor(Composites):
 
     def zero_like(self) -> Tensor:
         """Zero at every place."""
-        return self._constant(0)
+        return self.counted(0)
 
     def one_like(self) -> Tensor:
         """One at every place."""
-        return self._constant(1)
+        return self.counted(1)
 
     def counted(self, count: int) -> Tensor:
         """The integer `count`, rounded to nearest even, at every place."""
-        return self._constant(count)
-
-    def _constant(self, count: int) -> Tensor:
         return constant(self.shape, self.element or self._shared(), count)
 
     def _shared(self) -> Element:
@@ -250,8 +248,7 @@ def constant(shape: Shape, element: Element, count: int) -> Tensor:
 def operand_tensor(payload: Any, element: Element, spread: Shape | None) -> Tensor:
     """A plain operand of an eager instruction as a tensor: a number is spread to `spread`, where there is one."""
     tensor = Tensor(payload, element)
-    number = isinstance(payload, int | float | np.generic)
-    return Tensor.filled(spread, tensor, element) if number and spread else tensor
+    return Tensor.filled(spread, tensor, element) if spread and is_number(payload) else tensor
 
 
 def _refuse_recorded(payload: Any) -> None:
