@@ -133,7 +133,7 @@ SHAPES: list[tuple[Callable[[Any], Any], str]] = [
     (lambda r: concat([r(), r()], 0), "concat: no axis 0 in shape [] of rank 0"),
     (lambda r: stack([], 0), "stack: wants at least one value"),
     (lambda r: stack([r(2), r(3)], 0), "stack: shapes must be equal, got [2], [3]"),
-    (lambda r: stack([r(2), r(2)], 2), "unsqueeze: no place for a new axis 2 in [2]"),
+    (lambda r: stack([r(2), r(2)], 2), "stack: no place for a new axis 2 in [2]"),
     (
         lambda r: einsum("ij,jk", r(2, 3), r(3, 2)),
         "einsum: 'ij,jk' must name the axes of 2 operands and, after ->, of the result",
