@@ -55,7 +55,7 @@ def test_results_are_roots_and_then_observes_each_once() -> None:
     ]
     assert network.entry([n.loss, n.loss]).lower().results == [n.loss]
     assert network.entry(n.loss).entry.roots == (n.loss,)
-    assert network.entry({n.loss: 1, n.x: 2}).lower().results == [n.loss, n.x]
+    assert network.entry({"loss": n.loss, "inner": [(n.x,)]}).lower().results == [n.loss, n.x]
     assert network.entry(symbol for symbol in [n.x]).lower().results == [n.x]
     assert network.entry([n.loss]).observe([n.hidden, n.hidden]).observe(n.hidden).entry.observe == (n.hidden,)
 

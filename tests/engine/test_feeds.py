@@ -114,7 +114,7 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "element of another input": (
         {"n": Tensor(1.0)},
-        "feed: %1 Input [] 'n' HERE: payload: wants element f64, got a tensor of f32; see tensor.convert",
+        "feed: %1 Input [] f64 'n' HERE: payload: wants element f64, got a tensor of f32; see tensor.convert",
     ),
     "integer": (
         {"x": [[2**24 + 1, 0, 0]]},
