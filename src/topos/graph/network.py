@@ -40,7 +40,7 @@ class Network:
 
     def __init__(self, spec: Spec) -> None:
         self._spec: Spec | None = spec
-        self._length = len(spec.rows)
+        self._length = spec.sealed = len(spec.rows)
         self._consumed = ""
 
     def nodes(self) -> Nodes:

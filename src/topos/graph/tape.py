@@ -132,13 +132,12 @@ class Tape(Recording):
         mark = self.mark()
         try:
             gradients = recorded_gradients(self, target, seed, indices)
+            pairs = [(Value(self, i), Value(self, g)) for i, g in zip(indices, gradients, strict=True)]
+            return Adjoints(Value(self, target), pairs)
         except BaseException:
+            self.write(None)
             self.reset(mark)
             raise
-        finally:
-            self.write(None)
-        pairs = [(Value(self, i), Value(self, g)) for i, g in zip(indices, gradients, strict=True)]
-        return Adjoints(Value(self, target), pairs)
 
     # phases
     @contextmanager
