@@ -361,7 +361,7 @@ def test_to_its_own_element_is_itself() -> None:
             "float(run.of(symbol))",
         ),
         (float, "float: a recorded value has no number yet; run an entry and read run.of(symbol)"),
-        (iter, "iteration: a value is not iterated; take parts with x[i], or .numpy() of a tensor"),
+        (iter, "iteration: a value is not iterated; take parts with x[i], or read the numbers: run.of(symbol).numpy()"),
         (np.asarray, "array: a recorded value has no numbers yet; run an entry and read run.of(symbol)"),
         (
             lambda x: np.array([x, x]),

@@ -199,6 +199,13 @@ def slope(function: Callable[[Any], Any], at: float) -> float:
     return float(network.forward(network.parameters()).of(symbol))
 
 
+@pytest.mark.parametrize("two", [2, 2.0, np.int64(2), np.float32(2), np.float64(2)], ids=lambda two: type(two).__name__)
+def test_a_square_is_a_product_however_two_is_spelled(two: Any) -> None:
+    tape = Tape()
+    tape.input(3.0) ** two
+    assert [node.opcode.name for node in tape.nodes()] == ["Input", "Mul"]
+
+
 def test_slopes_on_the_kinks() -> None:
     assert slope(lambda x: x.relu(), 0.0) == 0.0
     assert slope(lambda x: x.abs(), 0.0) == 1.0
@@ -333,11 +340,11 @@ def test_questions_that_only_a_computed_value_answers() -> None:
         cases: list[tuple[Callable[[], Any], str]] = [
             (
                 lambda o=operand: iter(o),
-                "iteration: a value is not iterated; take parts with x[i], or .numpy() of a tensor",
+                "iteration: a value is not iterated; take parts with x[i], or read the numbers: run.of(symbol).numpy()",
             ),
             (
                 lambda o=operand: [*o],
-                "iteration: a value is not iterated; take parts with x[i], or .numpy() of a tensor",
+                "iteration: a value is not iterated; take parts with x[i], or read the numbers: run.of(symbol).numpy()",
             ),
             (lambda o=operand: o < 1.0, "comparison: "),
             (lambda o=operand: o >= 1.0, "comparison: "),

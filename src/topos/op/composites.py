@@ -53,7 +53,7 @@ class Composites(Recordable):
 
     # arithmetic
     def __pow__(self, exponent: Any) -> Self:
-        square = isinstance(exponent, int | float) and exponent == 2
+        square = isinstance(exponent, int | float | np.integer | np.floating) and exponent == 2
         return self * self if square else self.powf(exponent)
 
     def __rpow__(self, base: Any) -> Self:
@@ -181,7 +181,9 @@ class Composites(Recordable):
 
     # questions only a computed value answers
     def __iter__(self) -> NoReturn:
-        raise RecordedError("iteration: a value is not iterated; take parts with x[i], or .numpy() of a tensor")
+        raise RecordedError(
+            "iteration: a value is not iterated; take parts with x[i], or read the numbers: run.of(symbol).numpy()"
+        )
 
     def __bool__(self) -> NoReturn:
         raise RecordedError(
