@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from topos.element.element import Array
 from topos.engine.state import State
 from topos.errors import ElementError, FeedError, KinshipError, ShapeError, restated
 from topos.graph import Parameters, Symbol
@@ -16,8 +17,6 @@ from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.tensor.payload import as_array, rounded
 from topos.tensor.selection import checked_ids
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Feeds:

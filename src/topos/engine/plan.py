@@ -41,16 +41,12 @@ class Plan:
     (Tensor([8., 4., 2.], f32), Tensor(1., f32))
     """
 
-    __slots__ = (
-        *("_freed_after", "_kept", "_length", "_readable", "_rows", "_sources", "_spec", "_steps"),
-        *("entry", "results"),
-    )
+    __slots__ = ("_freed_after", "_kept", "_length", "_readable", "_rows", "_sources", "_spec", "_steps", "entry")
 
     def __init__(self, spec: Spec, length: int, entry: Entry) -> None:
         self._spec = spec
         self._length = length
         self.entry = entry
-        self.results: list[Symbol] = list(entry.results)
         self._readable = frozenset(symbol.index for symbol in entry.results)
         kept = self._kept = self._readable.union(after.index for after in entry.carry.values())
         self._rows = liveness.schedule(spec.rows, sorted(kept))
@@ -93,7 +89,7 @@ class Plan:
         if len(set(keys)) != len(keys):
             raise FeedError("function: an input is named twice")
         for output in outputs:
-            if output not in self.results:
+            if output not in self.entry.results:
                 raise UnobservedError(f"function: {spec.label(spec.index_of(output, 'function', length))} is no result")
 
         def call(parameters: Parameters | State, *arrays: Any) -> tuple[Tensor, ...]:
@@ -109,6 +105,11 @@ class Plan:
         """The scheduled nodes, in order."""
         nodes = Nodes(self._spec, self._length)
         return [nodes[index] for index in self._rows]
+
+    @property
+    def results(self) -> list[Symbol]:
+        """What a run answers: roots, then what is observed, first occurrence kept."""
+        return list(self.entry.results)
 
     @property
     def can_backward(self) -> bool:
@@ -129,7 +130,7 @@ class Plan:
         text = node_lines(self._spec, self._rows, names=names, lines=lines, status=status)
         posture = "retain" if self.entry.backward else "forward"
         evaluated = f"{len(self._rows)} of {self._length} nodes evaluated"
-        return "\n".join([*text, f"plan: {posture}; {evaluated}, {len(self.results)} readable", self._volumes()])
+        return "\n".join([*text, f"plan: {posture}; {evaluated}, {len(self._readable)} readable", self._volumes()])
 
     def _status(self, carried: Mapping[int, list[int]], index: int) -> str:
         if index in carried:
@@ -192,7 +193,7 @@ class Plan:
         raise TypeError("a Plan is derived from its spec and is neither copied nor pickled; topos.save keeps the spec")
 
     def __repr__(self) -> str:
-        return f"Plan({len(self._rows)} of {self._length} nodes, {len(self.results)} readable)"
+        return f"Plan({len(self._rows)} of {self._length} nodes, {len(self._readable)} readable)"
 
 
 def _stacked(tensors: list[Tensor]) -> Tensor:

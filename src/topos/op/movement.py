@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from topos.element.element import Array
 from topos.errors import ShapeError
 from topos.op.opcode import Cotangents, Opcode
 from topos.shape import Shape
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def whole(number: Any, rule: str, what: str, least: int = 0) -> int:
@@ -234,10 +233,14 @@ class Pad(Opcode):
         extents = whole(start, "pad", "start"), whole(full_extent, "pad", "full_extent")
         self._freeze(whole(axis, "pad", "axis"), *extents, float(fill))
 
+    @property
+    def fills_zero(self) -> bool:
+        """Whether the fill is `+0.0`, which every element has."""
+        return repr(self.fill) == "0.0"
+
     def facts(self) -> tuple[tuple[str, Any], ...]:
         """The attributes; the fill only where it is not `+0.0`."""
-        plain = self.fill == 0.0 and str(self.fill) == "0.0"
-        return super().facts()[: 3 if plain else 4]
+        return super().facts()[: 3 if self.fills_zero else 4]
 
     def __eq__(self, other: object) -> bool:  # the fill by its spelling: -0.0 is not 0.0, and nan is nan
         return isinstance(other, Pad) and repr(self) == repr(other)

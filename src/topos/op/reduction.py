@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from topos.element.element import Array
 from topos.errors import ShapeError
-from topos.op.movement import Array, whole, window_count, window_facts
+from topos.op.movement import whole, window_count, window_facts
 from topos.op.opcode import Cotangents, Opcode
 from topos.shape import Shape
 

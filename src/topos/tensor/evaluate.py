@@ -9,9 +9,8 @@ import numpy as np
 
 from topos import reference
 from topos.element import Element
+from topos.element.element import Array
 from topos.op import Cast, Elementwise, Gather, MatMul, Movement, Opcode, Pad, Reduction, Scatter, Select
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Operand(Protocol):
@@ -67,7 +66,7 @@ def _movement(opcode: Movement, element: Element, operands: Sequence[Operand]) -
 def _pad(opcode: Pad, element: Element, operands: Sequence[Operand]) -> Array:
     array = operands[0].dense(element)
     shape = (*array.shape[: opcode.axis], opcode.full_extent, *array.shape[opcode.axis + 1 :])
-    fill = element.round(np.array(opcode.fill)) if opcode.facts()[3:] else element.zero
+    fill = element.zero if opcode.fills_zero else element.round(np.array(opcode.fill))
     result = np.full(shape, fill, element.dtype)
     opcode.place(result, array.shape[opcode.axis])[...] = array
     return result

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from topos.element import Element, bf16, f32, f64
+from topos.element.element import Array
 from topos.errors import ElementError
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def as_array(payload: Any) -> Array:

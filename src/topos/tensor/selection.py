@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from topos.element.element import Array
 from topos.errors import FeedError
 from topos.tensor.payload import as_array
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def checked_ids(indices: Any, vocab: int, absent: int | None, rule: str) -> Array:

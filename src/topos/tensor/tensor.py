@@ -9,6 +9,7 @@ import numpy as np
 
 from topos import reference
 from topos.element import Element, f32
+from topos.element.element import Array
 from topos.errors import ElementError, RecordedError, ShapeError
 from topos.op import Composites, Elementwise, Indexing, Opcode, Recordable
 from topos.op.recordable import is_number
@@ -16,8 +17,6 @@ from topos.shape import Shape
 from topos.tensor.evaluate import kernel_of
 from topos.tensor.payload import as_array, element_of, rounded
 from topos.tensor.selection import checked_ids
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Tensor(Composites):

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from topos.element.element import Array
 
 # The pattern of +inf; every greater magnitude is a NaN.
 _INFINITY = {

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from topos import op
 from topos.element import Element, bf16, f32, f64
+from topos.element.element import Array
 from topos.errors import ToposError
 from topos.graph import Symbol, Tape, Value
 from topos.op import Opcode
@@ -18,8 +19,6 @@ from topos.tensor import Tensor
 from topos.testing.instructions import INSTRUCTIONS
 from topos.testing.samples import Sample
 from topos.testing.strategies import Drawn, extremes, shapes
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 MOST = 64
 """The largest volume of a value in a drawn program."""

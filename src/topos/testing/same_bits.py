@@ -7,7 +7,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from topos.testing.bits import Array, distance, has_bits, is_nan, native, patterns, shown
+from topos.element.element import Array
+from topos.testing.bits import distance, has_bits, is_nan, native, patterns, shown
 
 
 def same_bits(a: object, b: object) -> bool:

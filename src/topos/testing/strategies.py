@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
 
 from topos.element import Element, f32, f64
+from topos.element.element import Array
 from topos.shape import Shape
 from topos.tensor import Tensor
 
-Array = np.ndarray[Any, np.dtype[Any]]
 T = TypeVar("T")
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 3.0, float("inf"), float("-inf"), float("nan"))
