@@ -225,7 +225,9 @@ def test_foreign_and_uncovered_symbols_are_refused_everywhere() -> None:
 
 def test_what_is_no_symbol_is_told_apart() -> None:
     tape, x, _ = recorded()
-    assert message(KinshipError, lambda: tape.resolve("x")) == "resolve: wants a symbol, got str"  # type: ignore[arg-type]
+    assert message(KinshipError, lambda: tape.resolve("x")) == (  # type: ignore[arg-type]
+        "resolve: wants a symbol, got str; a sealed network finds a name's: network.symbol('x')"
+    )
     assert message(KinshipError, lambda: tape.resolve(x)) == (  # type: ignore[arg-type]
         "resolve: wants a symbol, got Value; take value.symbol()"
     )

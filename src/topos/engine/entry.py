@@ -18,6 +18,7 @@ from topos.errors import KinshipError, RecordedError, ShapeError
 from topos.graph import Adjoints, Network, Parameters, Symbol
 from topos.graph.nesting import visit
 from topos.graph.spec import Spec
+from topos.graph.symbol import what_it_is
 from topos.op import Input, Parameter, Recordable
 
 
@@ -197,7 +198,7 @@ def _listed(symbols: Any) -> tuple[Symbol, ...]:
             found[part] = None
         else:
             hint = "; take value.symbol() before sealing" if hasattr(part, "symbol") else ""
-            raise KinshipError(f"entry: wants symbols, got {type(part).__name__}{hint}")
+            raise KinshipError(f"entry: wants symbols, got {what_it_is(part)}{hint}")
 
     plain = isinstance(symbols, Iterable) and not isinstance(symbols, dict | str | Adjoints | Recordable)
     visit(list(symbols) if plain else symbols, take)
