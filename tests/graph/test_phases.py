@@ -242,7 +242,7 @@ def test_what_is_no_symbol_is_told_apart() -> None:
 
 
 def subjects() -> dict[str, tuple[Any, str]]:
-    spec = "is neither copied nor pickled: the spec is written once; topos.save is its file form"
+    spec = "is neither copied nor pickled: the spec is written once"
     tape, x, loss = recorded()
     symbol = loss.symbol()
     network = seal(recorded()[0])
@@ -255,7 +255,7 @@ def subjects() -> dict[str, tuple[Any, str]]:
         "network": (network, f"a Network {spec}"),
         "plan": (
             plan,
-            "a Plan is derived from its spec and is neither copied nor pickled; topos.save keeps the spec",
+            "a Plan is derived from its spec and is neither copied nor pickled",
         ),
         "value": (x, "a Value is bound to its tape and is neither copied nor pickled; take .symbol()"),
     }

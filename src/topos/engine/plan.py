@@ -155,9 +155,7 @@ class Plan:
         return f"live volume: peak {peak} elements at node {at}, retain-all {retained}"
 
     # inner
-    def _run(
-        self, table: Parameters | State, fed: Feeds, step: int | None = None
-    ) -> tuple[Run, dict[int, Tensor]]:
+    def _run(self, table: Parameters | State, fed: Feeds, step: int | None = None) -> tuple[Run, dict[int, Tensor]]:
         """One evaluation, and the replacement of each carried row."""
         spec, entry = self._spec, self.entry
         sources = [index for index in self._rows if not spec.rows[index].operands]
@@ -186,7 +184,7 @@ class Plan:
         return watched.with_values(stacked)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Plan is derived from its spec and is neither copied nor pickled; topos.save keeps the spec")
+        raise TypeError("a Plan is derived from its spec and is neither copied nor pickled")
 
     def __repr__(self) -> str:
         return f"Plan({len(self._rows)} of {self._length} nodes, {len(self.results)} readable)"
