@@ -157,7 +157,7 @@ SHAPES: list[tuple[Callable[[Any], Any], str]] = [
     ),
     (
         lambda r: einsum(r(2, 3), r(3, 2)),
-        "einsum: wants its axes first, as in 'ij,jk->ik', got Tensor",
+        "einsum: wants its axes first, as in 'ij,jk->ik'",
     ),
     (lambda r: einsum("ij->i", r(2)), "einsum: 'ij' names 2 axes of an operand of shape [2]"),
     (lambda r: einsum("ij,jk->ik", r(2, 3), r(4, 2)), "einsum: axis j has extents 3 and 4 in 'ij,jk->ik'"),
