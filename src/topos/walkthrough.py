@@ -90,11 +90,8 @@ def differentiated(walk: Walk) -> str:
         instruction has one rule; the rules write from the loss backwards, and each sum of cotangents starts at zero.
         """,
         shown(walk.derivative),
-        """
-        A leaf is a constant, and prints no number: leaf 6 is the one that the loss starts from, leaf 15 the one in
-        1 - y * y, the slope of tanh; the others are the zeros that the sums start at.
-        """,
-        "Node 28 is the gradient in the weights. It can be read, planned and differentiated again.",
+        "A leaf is a constant. Leaf 6 is the 1 that the loss starts from, leaf 15 the 1 in 1 - y * y, the slope of "
+        "tanh; the others are the zeros. Node 28 is the gradient in the weights; it can be differentiated again.",
     )
 
 

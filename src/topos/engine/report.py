@@ -37,7 +37,8 @@ class Finding(NamedTuple):
 class Report(NamedTuple):
     """The first value that is not finite and, where it is another node, the first that is NaN.
 
-    `step` is the step that they stand in, counted from 0, of an `advance` that was given `steps`.
+    `step` is the step that they stand in, counted from 0, of an `advance` that was given `steps`. The text is the same
+    by every route, so it does not tell the step.
     """
 
     first: Finding
@@ -45,8 +46,7 @@ class Report(NamedTuple):
     step: int | None = None
 
     def __str__(self) -> str:
-        parts = [] if self.step is None else [f"in step {self.step}, counted from 0"]
-        parts.append(f"first non-finite: {self.first}")
+        parts = [f"first non-finite: {self.first}"]
         if self.first_nan is not None:
             parts.append(f"first NaN: {self.first_nan}")
         return "\n".join(parts)
