@@ -241,7 +241,9 @@ def test_foreign_and_uncovered_symbols_are_refused_everywhere() -> None:
 
 def test_what_is_no_symbol_is_told_apart() -> None:
     tape, x, _ = recorded()
-    assert message(KinshipError, lambda: tape.resolve("x")) == "resolve: wants a symbol, got str"  # type: ignore[arg-type]
+    assert message(KinshipError, lambda: tape.resolve("x")) == (  # type: ignore[arg-type]
+        "resolve: wants a symbol, got str; a sealed network finds a name's: network.symbol('x')"
+    )
     assert message(KinshipError, lambda: tape.resolve(x)) == (  # type: ignore[arg-type]
         "resolve: wants a symbol, got Value; take value.symbol()"
     )
@@ -256,7 +258,7 @@ def test_what_is_no_symbol_is_told_apart() -> None:
 
 
 def subjects() -> dict[str, tuple[Any, str]]:
-    spec = "is neither copied nor pickled: the spec is written once; topos.save is its file form"
+    spec = "is neither copied nor pickled: the spec is written once"
     tape, x, loss = recorded()
     symbol = loss.symbol()
     network = seal(recorded()[0])
@@ -269,7 +271,7 @@ def subjects() -> dict[str, tuple[Any, str]]:
         "network": (network, f"a Network {spec}"),
         "plan": (
             plan,
-            "a Plan is derived from its spec and is neither copied nor pickled; topos.save keeps the spec",
+            "a Plan is derived from its spec and is neither copied nor pickled",
         ),
         "value": (x, "a Value is bound to its tape and is neither copied nor pickled; take .symbol()"),
     }

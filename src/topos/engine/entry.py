@@ -10,6 +10,7 @@ from topos.engine.numerics import Numerics
 from topos.errors import KinshipError, RecordedError
 from topos.graph import Adjoints, Symbol
 from topos.graph.nesting import visit
+from topos.graph.symbol import what_it_is
 from topos.op import Recordable
 
 
@@ -91,7 +92,7 @@ def listed(symbols: Any) -> tuple[Symbol, ...]:
             found[part] = None
         else:
             hint = "; take value.symbol() before sealing" if hasattr(part, "symbol") else ""
-            raise KinshipError(f"entry: wants symbols, got {type(part).__name__}{hint}")
+            raise KinshipError(f"entry: wants symbols, got {what_it_is(part)}{hint}")
 
     plain = isinstance(symbols, Iterable) and not isinstance(symbols, dict | str | Adjoints | Recordable)
     visit(list(symbols) if plain else symbols, take)

@@ -62,7 +62,7 @@ class Plan:
 
         A State is left as it is. Raises `FeedError` before anything runs.
         """
-        return self._answer(*self._step(parameters, self._read(parameters, feeds), 0))
+        return self._answer(*self._step(parameters, self._read(parameters, feeds)))
 
     def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int | None = None) -> Run:
         """Runs and then replaces what the entry carries, all of a step at once; results show values from before.
@@ -78,7 +78,7 @@ class Plan:
         fed = self._read(state, feeds, steps)
         if steps is not None:
             return self._advance_many(state, fed, steps)
-        values, watch = self._step(state, fed, 0)
+        values, watch = self._step(state, fed)
         state.replace(self._following(values))
         return self._answer(values, watch)
 
@@ -155,10 +155,12 @@ class Plan:
         carried = carried_rows(self.entry.carry, table)
         return read_feeds(self._spec, self._length, feeds, steps=steps, copy=self.entry.backward, carried=carried)
 
-    def _step(self, table: Parameters | State, fed: Feeds, step: int) -> tuple[dict[int, Tensor], Watch | None]:
+    def _step(
+        self, table: Parameters | State, fed: Feeds, step: int | None = None
+    ) -> tuple[dict[int, Tensor], Watch | None]:
         """One evaluation: what is left of its values, and who watched them."""
-        values = source_payloads(self._spec, self._sources, table, fed.at(step))
-        watch = Watch(self._spec) if self.entry.diagnose else None
+        values = source_payloads(self._spec, self._sources, table, fed.at(step or 0))
+        watch = Watch(self._spec, step) if self.entry.diagnose else None
         execute(self._steps, values, watch)
         for index in self._kept:
             values[index] = owned(values[index], fed.borrowed)
@@ -190,7 +192,7 @@ class Plan:
         return self._answer({index: _stacked(tensors) for index, tensors in series.items()}, watched)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Plan is derived from its spec and is neither copied nor pickled; topos.save keeps the spec")
+        raise TypeError("a Plan is derived from its spec and is neither copied nor pickled")
 
     def __repr__(self) -> str:
         return f"Plan({len(self._rows)} of {self._length} nodes, {len(self._readable)} readable)"

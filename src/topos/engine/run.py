@@ -136,6 +136,10 @@ class Run:
             raise PostureError("report: this run was not watched; declare it with entry.diagnose()")
         return self._watch.report()
 
+    def __repr__(self) -> str:
+        readable = self._values if self._readable is None else self._readable
+        return f"Run({len(readable)} of {self._length} nodes readable)"
+
     def _leaf(self, part: Any) -> Any:
         return self._value(part) if isinstance(part, Symbol | Value | Adjoints) else part
 

@@ -129,9 +129,7 @@ class Network:
         return self._spec
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a Network is neither copied nor pickled: the spec is written once; topos.save is its file form"
-        )
+        raise TypeError("a Network is neither copied nor pickled: the spec is written once")
 
     def __repr__(self) -> str:
         return (

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from topos.element import Element
 from topos.errors import FeedError, KinshipError
 from topos.graph.place import Place, described, here, line
-from topos.graph.symbol import Family, Symbol
+from topos.graph.symbol import Family, Symbol, what_it_is
 from topos.op import Opcode
 from topos.shape import Shape
 from topos.tensor import Tensor
@@ -113,7 +113,7 @@ class Spec:
         """
         if not isinstance(symbol, Symbol):
             hint = "; take value.symbol()" if hasattr(symbol, "symbol") else ""
-            raise KinshipError(f"{rule}: wants a symbol, got {type(symbol).__name__}{hint}")
+            raise KinshipError(f"{rule}: wants a symbol, got {what_it_is(symbol)}{hint}")
         if symbol.family is not self.family:
             raise KinshipError(f"{rule}: symbol {symbol} belongs to another spec than this one")
         covered = len(self.rows) if length is None else length

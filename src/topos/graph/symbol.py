@@ -76,3 +76,10 @@ class Symbol:
 
     def __repr__(self) -> str:
         return f"%{self.index}"
+
+
+def what_it_is(part: object) -> str:
+    """What stands where a symbol is wanted, and how to come by the symbol, for a message."""
+    if isinstance(part, str):
+        return f"str; a sealed network finds a name's: network.symbol({part!r})"
+    return type(part).__name__

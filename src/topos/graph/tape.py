@@ -186,7 +186,7 @@ class Tape(Recording):
         return Value(self, index)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Tape is neither copied nor pickled: the spec is written once; topos.save is its file form")
+        raise TypeError("a Tape is neither copied nor pickled: the spec is written once")
 
     def __repr__(self) -> str:
         return (

@@ -89,6 +89,8 @@ def einsum(spec: str, *values: T) -> T:
 
 
 def _terms(spec: str, values: Sequence[Composites]) -> tuple[list[str], str]:
+    if not isinstance(spec, str):
+        raise ShapeError("einsum: wants its axes first, as in 'ij,jk->ik'")
     left, arrow, result = spec.replace(" ", "").partition("->")
     terms = left.split(",")
     named = set("".join(terms))
