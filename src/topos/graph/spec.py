@@ -87,9 +87,19 @@ class Spec:
     def name(self, index: int, name: str) -> None:
         """Names a row; a second name of the same row replaces the first."""
         self.check_name(name)
-        self.by_name.pop(self.names.get(index, ""), None)
-        self.names[index] = name
-        self.by_name[name] = index
+        former = self.names.get(index)
+        try:
+            self.names[index] = name
+            self.by_name[name] = index
+            if former is not None:
+                del self.by_name[former]
+        except BaseException:  # an interrupt: the two tables say the same
+            self.by_name.pop(name, None)
+            self.names.pop(index, None)
+            if former is not None:
+                self.names[index] = former
+                self.by_name[former] = index
+            raise
 
     def index_of(self, symbol: object, rule: str, length: int | None = None) -> int:
         """The row that a symbol names.
@@ -102,7 +112,7 @@ class Spec:
         if symbol.family is not self.family:
             raise KinshipError(f"{rule}: symbol {symbol} belongs to another spec than this one")
         covered = len(self.rows) if length is None else length
-        if symbol.index >= covered:
+        if not 0 <= symbol.index < covered:
             raise KinshipError(f"{rule}: symbol {symbol} is not among the {covered} nodes that this covers")
         return symbol.index
 
