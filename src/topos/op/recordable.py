@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
+from topos.errors import ShapeError
 from topos.op.contraction import MATMUL
 from topos.op.elementwise import ADD, DIV, MAXIMUM, MUL, NEG, POWF, SELECT, STEP, STOP, SUB, Cast
 from topos.op.indexing import GATHER, SCATTER
@@ -223,7 +224,13 @@ class Recordable:
 
     def permute(self, order: Iterable[int]) -> Self:
         """Axis `i` of the result is axis `order[i]`."""
-        return self.apply(Permute([self.shape.axis(axis, "permute") for axis in order]), (self,))
+        try:
+            axes = None if isinstance(order, set | frozenset | dict | str) else tuple(order)
+        except TypeError:
+            axes = None
+        if axes is None:
+            raise ShapeError(f"permute: order must be a sequence of axes, got {order!r}")
+        return self.apply(Permute([self.shape.axis(axis, "permute") for axis in axes]), (self,))
 
     def narrow(self, axis: int, start: int, length: int) -> Self:
         """`length` places of an axis, from `start`."""
