@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from topos.engine.feeds import carried_rows, read_feeds, source_payloads, symbol_of
 from topos.engine.interpreter import execute, owned, steps_of
@@ -52,7 +54,8 @@ class Entry:
         numerics: Numerics = Numerics.FAST,
         diagnose: bool = False,
     ) -> None:
-        facts = (_listed(roots), _listed(observe), MappingProxyType(dict(carry or {})), backward, numerics, diagnose)
+        held = MappingProxyType(dict(_mapping(carry if carry is not None else {})))
+        facts = (_listed(roots), _listed(observe), held, backward, numerics, diagnose)
         if not isinstance(numerics, Numerics):
             raise RecordedError(f"entry: numerics is Numerics.EXACT or Numerics.FAST, got {numerics!r}")
         for name, fact in zip(("roots", "observe", "carry", "backward", "numerics", "diagnose"), facts, strict=True):
@@ -81,6 +84,8 @@ class Entry:
     def __repr__(self) -> str:
         return f"Entry({', '.join(f'{name}={getattr(self, name)}' for name in _FACTS)})"
 
+
+_NO_LIST = dict, str, np.ndarray, Adjoints, Recordable
 
 _FACTS = ("roots", "observe", "carry", "backward", "numerics", "diagnose")
 
@@ -139,7 +144,7 @@ class BoundEntry:
         spec = self._spec
         named = {
             Symbol(spec.family, symbol_of(spec, source, "carry", self._length)): following
-            for source, following in replacements.items()
+            for source, following in _mapping(replacements).items()
         }
         return self._with(carry={**self.entry.carry, **named})
 
@@ -186,8 +191,23 @@ class BoundEntry:
                     f"for {row.shape} {row.element}"
                 ).placed(facts)
 
+    def __copy__(self) -> BoundEntry:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> BoundEntry:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a BoundEntry holds its spec and is not pickled; pickle bound.entry and network.compile it")
+
     def __repr__(self) -> str:
         return f"BoundEntry({self.entry!r})"
+
+
+def _mapping(carry: Any) -> Mapping[Any, Symbol]:
+    if not isinstance(carry, Mapping):
+        raise KinshipError(f"carry: wants a mapping from sources to symbols, got {type(carry).__name__}")
+    return carry
 
 
 def _listed(symbols: Any) -> tuple[Symbol, ...]:
@@ -203,6 +223,6 @@ def _listed(symbols: Any) -> tuple[Symbol, ...]:
             hint = "; take value.symbol() before sealing" if hasattr(part, "symbol") else ""
             raise KinshipError(f"entry: wants symbols, got {what_it_is(part)}{hint}")
 
-    plain = isinstance(symbols, Iterable) and not isinstance(symbols, dict | str | Adjoints | Recordable)
+    plain = isinstance(symbols, Iterable) and not isinstance(symbols, _NO_LIST)
     visit(list(symbols) if plain else symbols, take)
     return tuple(found)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from topos.element import Element
+from topos.element.machine import check_arithmetic
 from topos.engine.feeds import read_feeds, source_payloads
-from topos.engine.machine import check_subnormals
 from topos.engine.report import Watch
 from topos.engine.run import Run
 from topos.engine.state import State
@@ -59,7 +59,7 @@ def execute(steps: Sequence[Step], values: dict[int, Tensor], watch: Watch | Non
 
     An operation that a user's element does not define, or answers wrongly, raises `ElementError` that names the node.
     """
-    check_subnormals()
+    check_arithmetic()
     of = Tensor.of
     with np.errstate(all="ignore"):
         if watch is not None:

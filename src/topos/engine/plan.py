@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -42,14 +42,14 @@ class Plan:
     (Tensor([8., 4., 2.], f32), Tensor(1., f32))
     """
 
-    __slots__ = ("_freed_after", "_kept", "_length", "_rows", "_spec", "_steps", "entry", "results")
+    __slots__ = ("_freed_after", "_kept", "_length", "_results", "_rows", "_spec", "_steps", "entry")
 
     def __init__(self, spec: Spec, length: int, entry: Entry) -> None:
         self._spec = spec
         self._length = length
         self.entry = entry
-        self.results: list[Symbol] = list(dict.fromkeys([*entry.roots, *entry.observe]))
-        kept = self._kept = frozenset(symbol.index for symbol in (*self.results, *entry.carry.values()))
+        self._results = tuple(dict.fromkeys([*entry.roots, *entry.observe]))
+        kept = self._kept = frozenset(symbol.index for symbol in (*self._results, *entry.carry.values()))
         self._rows = liveness.schedule(spec.rows, sorted(kept))
         retained = liveness.read_by_rules(spec.rows, self._rows) if entry.backward else set()
         last = liveness.last_uses(spec.rows, self._rows)
@@ -75,13 +75,13 @@ class Plan:
         """
         if not isinstance(state, State):
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
-        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1):
             raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
         fed = read_feeds(
             self._spec,
             self._length,
             feeds,
-            steps=steps,
+            steps=None if steps is None else int(steps),
             copy=self.entry.backward,
             carried=carried_rows(self.entry.carry, state),
         )
@@ -89,16 +89,20 @@ class Plan:
             run, following = self._run(state, fed)
             state.replace(following)
             return run
-        return self._advance_many(state, fed, steps)
+        return self._advance_many(state, fed, int(steps))
 
     def function(self, inputs: Sequence[Symbol | str], outputs: Sequence[Symbol]) -> Callable[..., tuple[Tensor, ...]]:
         """A positional callable `f(parameters, *arrays)`: one array per input, a tuple of one tensor per output."""
         spec, length = self._spec, self._length
+        for what, listed in (("inputs", inputs), ("outputs", outputs)):
+            if isinstance(listed, str | np.ndarray) or not isinstance(listed, Iterable):
+                raise FeedError(f"function: wants a sequence of {what}, got {type(listed).__name__}")
+        outputs = tuple(outputs)
         keys = [Symbol(spec.family, input_index(spec, key, length)) for key in inputs]
         if len(set(keys)) != len(keys):
             raise FeedError("function: an input is named twice")
         for output in outputs:
-            if output not in self.results:
+            if output not in self._results:
                 raise UnobservedError(f"function: {spec.label(spec.index_of(output, 'function', length))} is no result")
 
         def call(parameters: Parameters | State, *arrays: Any) -> tuple[Tensor, ...]:
@@ -114,6 +118,11 @@ class Plan:
         """The scheduled nodes, in order."""
         nodes = Nodes(self._spec, self._length)
         return [nodes[index] for index in self._rows]
+
+    @property
+    def results(self) -> list[Symbol]:
+        """What a run reads: the roots, then what is observed, first occurrence kept."""
+        return list(self._results)
 
     @property
     def can_backward(self) -> bool:
@@ -134,7 +143,7 @@ class Plan:
         text = node_lines(self._spec, self._rows, names=names, lines=lines, status=status)
         posture = "retain" if self.entry.backward else "forward"
         evaluated = f"{len(self._rows)} of {self._length} nodes evaluated"
-        return "\n".join([*text, f"plan: {posture}; {evaluated}, {len(self.results)} readable", self._volumes()])
+        return "\n".join([*text, f"plan: {posture}; {evaluated}, {len(self._results)} readable", self._volumes()])
 
     def _status(self, carried: Mapping[int, list[int]], index: int) -> str:
         if index in carried:
@@ -165,21 +174,21 @@ class Plan:
         for index in self._kept:
             values[index] = owned(values[index], fed.borrowed)
         following = {source.index: values[after.index] for source, after in entry.carry.items()}
-        readable = frozenset(symbol.index for symbol in self.results)
+        readable = frozenset(symbol.index for symbol in self._results)
         kept = values if entry.backward else {index: values[index] for index in readable}
         return Run(spec, self._length, kept, readable, entry.backward, watch), following
 
     def _advance_many(self, state: State, fed: Feeds, steps: int) -> Run:
         if self.entry.backward:
             raise ShapeError("advance: a run of several steps retains no values; lower without backward()")
-        if any(self._spec.is_selection(symbol.index) for symbol in self.results):
+        if any(self._spec.is_selection(symbol.index) for symbol in self._results):
             raise ShapeError("advance: a selection is no result of several steps")
         runs = []
         for step in range(steps):
             run, following = self._run(state, fed, step)
             state.replace(following)
             runs.append(run)
-        stacked = {symbol.index: _stacked([run.of(symbol) for run in runs]) for symbol in self.results}
+        stacked = {symbol.index: _stacked([run.of(symbol) for run in runs]) for symbol in self._results}
         watched = next((run for run in runs if run.found()), runs[-1])
         return watched.with_values(stacked)
 
@@ -187,7 +196,7 @@ class Plan:
         raise TypeError("a Plan is derived from its spec and is neither copied nor pickled")
 
     def __repr__(self) -> str:
-        return f"Plan({len(self._rows)} of {self._length} nodes, {len(self.results)} readable)"
+        return f"Plan({len(self._rows)} of {self._length} nodes, {len(self._results)} readable)"
 
 
 def _stacked(tensors: list[Tensor]) -> Tensor:

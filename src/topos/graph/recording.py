@@ -48,12 +48,17 @@ class Recording:
         """Appends a source with its payload, or with what its ids must look like."""
         spec = self._held()
         index = len(spec.rows)
-        if isinstance(payload, Ids):
-            spec.ids[index] = payload
-        else:
-            spec.payloads[index] = payload.among(spec.element)
         place = here() if self._writing is None else spec.rows[self._writing].place
-        spec.rows.append(Row(opcode, (), shape, element, place, self._writing))
+        row = Row(opcode, (), shape, element, place, self._writing)
+        try:
+            if isinstance(payload, Ids):
+                spec.ids[index] = payload
+            else:
+                spec.payloads[index] = payload.among(spec.element)
+            spec.rows.append(row)
+        except BaseException:  # an interrupt: a payload without its row would become the next row's
+            spec.truncate(index)
+            raise
         return index
 
     def index_of(self, operand: Any, rule: str) -> int:
