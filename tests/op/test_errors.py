@@ -157,7 +157,7 @@ SHAPES: list[tuple[Callable[[Any], Any], str]] = [
     ),
     (
         lambda r: einsum(r(2, 3), r(3, 2)),
-        "einsum: wants a spec such as 'ij,jk->ik' before the operands, got Tensor",
+        "einsum: wants its axes first, as in 'ij,jk->ik'",
     ),
     (lambda r: einsum("ij->i", r(2)), "einsum: 'ij' names 2 axes of an operand of shape [2]"),
     (lambda r: einsum("ij,jk->ik", r(2, 3), r(4, 2)), "einsum: axis j has extents 3 and 4 in 'ij,jk->ik'"),
@@ -364,7 +364,7 @@ def test_what_has_no_order_is_no_shape_and_no_list() -> None:
 
 def test_a_spec_that_is_no_text_is_refused() -> None:
     x = Tensor([[1.0, 2.0]])
-    with pytest.raises(ShapeError, match="einsum: wants a spec such as 'ij,jk->ik' before the operands, got Tensor"):
+    with pytest.raises(ShapeError, match="einsum: wants its axes first, as in 'ij,jk->ik'"):
         einsum(x, x)  # type: ignore[arg-type]
 
 
