@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -29,9 +30,9 @@ def dense(row: int, shape: Shape) -> View:
     return View(row, 0, shape, dense_strides(shape))
 
 
-def dense_strides(shape: Shape) -> tuple[int, ...]:
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides, counted in numbers."""
-    return tuple(prod(shape[axis + 1 :]) for axis in shape.axes)
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def moved(view: View, opcode: Movement, volume: int) -> View | None:
