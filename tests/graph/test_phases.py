@@ -169,6 +169,22 @@ def test_old_plans_and_runs_stay_valid_while_the_spec_grows() -> None:
     )
 
 
+def test_a_name_that_was_sealed_stays_valid() -> None:
+    tape = Tape()
+    x = tape.input([1.0, 2.0], name="x")
+    symbol, total = x.symbol(), x.sum().symbol()
+    network = seal(tape)
+    plan, parameters = network.entry(total).lower(), network.parameters()
+    tape = reopen(network)
+    tape.resolve(symbol).named("y")
+    assert tape.describe(names=True).splitlines()[0].endswith("  y")
+    assert message(KinshipError, lambda: tape.leaf(1.0, name="x")).startswith("name: 'x' is taken by %0 Input [2] 'y' ")
+    for name in ("x", "y"):
+        assert plan.forward(parameters, {name: [3.0, 4.0]}).of(total).tolist() == 7.0
+    network = seal(tape)
+    assert network.symbol("x") == network.symbol("y") == symbol
+
+
 def test_an_old_value_does_not_join_the_reopened_tape() -> None:
     tape, x, _ = recorded()
     symbol = x.symbol()

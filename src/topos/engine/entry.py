@@ -64,6 +64,9 @@ class Entry:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError("Entry is frozen")
 
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("Entry is frozen")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entry) and all(getattr(self, name) == getattr(other, name) for name in _FACTS)
 

@@ -42,7 +42,7 @@ class Spec:
     holds the rows and how many there were.
     """
 
-    __slots__ = ("by_name", "element", "family", "ids", "names", "payloads", "rows")
+    __slots__ = ("by_name", "element", "family", "ids", "names", "payloads", "rows", "sealed")
 
     def __init__(self, element: Element) -> None:
         self.family = Family()
@@ -52,6 +52,7 @@ class Spec:
         self.ids: dict[int, Ids] = {}
         self.names: dict[int, str] = {}
         self.by_name: dict[str, int] = {}
+        self.sealed = 0
 
     def truncate(self, length: int) -> None:
         """Takes back every row from `length` on."""
@@ -85,9 +86,10 @@ class Spec:
             raise KinshipError(f"name: {name!r} is taken by {self.label(self.by_name[name])}")
 
     def name(self, index: int, name: str) -> None:
-        """Names a row; a second name of the same row replaces the first."""
+        """Names a row; a second name replaces the first, which still finds a row that was sealed with it."""
         self.check_name(name)
-        self.by_name.pop(self.names.get(index, ""), None)
+        if index >= self.sealed:
+            self.by_name.pop(self.names.get(index, ""), None)
         self.names[index] = name
         self.by_name[name] = index
 

@@ -63,6 +63,9 @@ class Symbol:
     def __setattr__(self, attribute: str, value: Any) -> NoReturn:
         raise AttributeError("Symbol is frozen")
 
+    def __delattr__(self, attribute: str) -> NoReturn:
+        raise AttributeError("Symbol is frozen")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Symbol) and self.index == other.index and self.family is other.family
 

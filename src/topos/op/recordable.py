@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
+from topos.errors import ShapeError
 from topos.op.contraction import MATMUL
 from topos.op.elementwise import ADD, DIV, MAXIMUM, MUL, NEG, POWF, SELECT, STEP, STOP, SUB, Cast
 from topos.op.indexing import GATHER, SCATTER
@@ -223,6 +224,8 @@ class Recordable:
 
     def permute(self, order: Iterable[int]) -> Self:
         """Axis `i` of the result is axis `order[i]`."""
+        if not isinstance(order, Iterable):
+            raise ShapeError(f"permute: order must be a sequence of axes, got {order!r}")
         return self.apply(Permute([self.shape.axis(axis, "permute") for axis in order]), (self,))
 
     def narrow(self, axis: int, start: int, length: int) -> Self:
