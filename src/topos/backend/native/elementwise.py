@@ -26,12 +26,12 @@ def elementwise_kernel(
 
     The first instruction takes its operands from the first buffers; each further one takes the result before it, then
     the next buffers. The last buffer is the result's, of the element that the last `Cast` names. A tile's full vectors
-    run in a loop; the rest of the array is one more round under a mask. `lanes` is a register's worth of the element
-    unless it is given.
+    run in a loop; the rest of the array is one more round under a mask. `lanes` is two registers' worth unless it is
+    given: two vectors side by side hide the latency of a polynomial's steps.
     """
     steps = [chain] if isinstance(chain, Elementwise | Cast) else list(chain)
     function = Function()
-    lanes = lanes or target.lanes(4 if element.dtype.itemsize == 2 else element.dtype.itemsize)
+    lanes = lanes or 2 * target.lanes(max(4, element.dtype.itemsize))
     reading = NativeReading(function, lanes, target)
     source = arithmetic(element, reading)
     count = 1 + sum(step.arity - 1 for step in steps)
