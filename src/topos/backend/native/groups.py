@@ -13,7 +13,8 @@ from typing import NamedTuple
 from topos.backend.native.views import View, dense, moved
 from topos.engine.liveness import volume
 from topos.graph.spec import Spec
-from topos.op import Cast, Elementwise, Movement, Reduction, Stop
+from topos.op import Cast, Elementwise, Movement, Sum
+from topos.op.reduction import AlongAxis
 from topos.shape import Shape
 from topos.tensor import Tensor
 
@@ -113,7 +114,7 @@ class Lowering:
     # reductions take in what only they read
     def _inline(self) -> None:
         for at, rows in enumerate(self.rows):
-            if rows and isinstance(self.spec.rows[rows[-1]].opcode, Reduction):
+            if rows and isinstance(self.spec.rows[rows[-1]].opcode, Sum | AlongAxis):
                 self._take_in(rows[-1], at)
 
     def _take_in(self, row: int, at: int) -> None:
@@ -161,5 +162,3 @@ def _users(spec: Spec, scheduled: Sequence[int]) -> dict[int, list[int]]:
             users.setdefault(operand, []).append(row)
     return users
 
-
-__all__ = ["Group", "Lowering", "Stop"]

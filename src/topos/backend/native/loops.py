@@ -42,12 +42,8 @@ def elementwise(lowering: Lowering, group: Group, target: Target) -> Written | N
 
     def at(place: Place) -> None:
         values = frame.evaluate(place)
-        offset = place.inner
-        for index, step in zip(place.outer, written, strict=False):
-            offset = frame.function.add(offset, frame.function.multiply(index, step))
         for row, pointer in outputs:
-            m = frame.arithmetic(frame.element(row))
-            m.store(values[row], m.offset(pointer, offset), place.count)
+            frame.store(frame.arithmetic(frame.element(row)), values[row], pointer, written, place)
 
     work = total(extents) * weight(lowering, group.rows)
     tiles = frame.tiled(extents, work, body) if total(extents) else 1
@@ -82,10 +78,12 @@ def pad(lowering: Lowering, group: Group, target: Target) -> Written | None:
     opcode = recorded.opcode
     assert isinstance(opcode, Pad)
     (operand,) = recorded.operands
-    if operand in lowering.constants or lowering.spec.is_selection(lowering.views[operand].row):
+    constant = operand in lowering.constants
+    if not constant and lowering.spec.is_selection(lowering.views[operand].row):
         return None
     frame = Frame(lowering, [], target, lanes_for(lowering, group, target))
-    frame.read(operand)
+    if not constant:
+        frame.read(operand)
     shape = lowering.spec.rows[operand].shape
     strides = dense_strides(recorded.shape)
     place = View(row, opcode.start * strides[opcode.axis], shape, strides)
@@ -107,17 +105,16 @@ def _copied(frame: Frame, operand: int, row: int, shape: Shape, target: View, wo
     """The operand's numbers at a view of the row's buffer; shared out among tiles where `work` is not 0."""
     m = frame.arithmetic(frame.element(row))
     pointer = frame.add(target, m.element.dtype.itemsize)
-    extents, (read, written) = merged(shape, [frame.strides(operand), target.strides])
-    frame.address(operand, read)
+    reads = frame.reads()
+    extents, (written, *steps) = merged(shape, [target.strides, *[frame.strides(read) for read in reads]])
+    for read, own in zip(reads, steps, strict=True):
+        frame.address(read, own)
 
     def body(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
         frame.vectors(begin, end, extents[-1], lambda index, count: at(Place(outer, index, count)))
 
     def at(place: Place) -> None:
-        offset = place.inner
-        for index, step in zip(place.outer, written, strict=False):
-            offset = frame.function.add(offset, frame.function.multiply(index, step))
-        m.store(frame.load(operand, place, m.element), m.offset(pointer, offset), place.count)
+        frame.store(m, frame.value(operand, place, m.element), pointer, written, place)
 
     tiles = frame.tiled(extents, work * total(extents), body) if total(extents) else 1
     return frame.function.kernel("copy", tiles), frame.pointers

@@ -126,14 +126,32 @@ class Frame:
     def _load_apart(self, m: Arithmetic, pointer: Operand, step: int, count: int | None) -> Lanes:
         """Lanes that lie `step` numbers apart."""
         type = self.reading.type(m.stored)
+        places, mask = self._apart(m, pointer, step, count)
+        name = f"masked.gather.{type.suffix}.{places.type.suffix}"
+        return m._opened(self.function.call(type, name, places, mask, zeros(type)))
+
+    def _apart(self, m: Arithmetic, pointer: Operand, step: int, count: int | None) -> tuple[Operand, Operand]:
+        """The addresses of lanes that lie `step` numbers apart, as an argument, and the mask of those that exist."""
         index = self.reading.type("i64")
         places = listed(index, tuple(step * lane for lane in range(self.lanes)))
-        base = f"getelementptr inbounds {type.of_one().text}, ptr {pointer.text}, {places}"
+        base = f"getelementptr inbounds {self.reading.type(m.stored).of_one().text}, ptr {pointer.text}, {places}"
         pointers = self.function.let(self.reading.type("ptr"), base)
         mask = self.function.prefix(self.lanes, self.lanes if count is None else count)
-        name = f"masked.gather.{type.suffix}.{pointers.type.suffix}"
-        aligned = Operand(pointers.type, f"align {m.bytes} {pointers.text}")
-        return m._opened(self.function.call(type, name, aligned, mask, zeros(type)))
+        return Operand(pointers.type, f"align {m.bytes} {pointers.text}"), mask
+
+    def store(self, m: Arithmetic, value: Lanes, pointer: Operand, steps: Sequence[int], place: Place) -> None:
+        """Puts lanes at a place of a buffer whose strides per axis of the nest are `steps`."""
+        offset: Integer = self.function.multiply(place.inner, steps[-1])
+        for index, step in zip(place.outer, steps, strict=False):
+            offset = self.function.add(offset, self.function.multiply(index, step))
+        first = m.offset(pointer, offset)
+        if steps[-1] == 1 or place.count == 1:
+            m.store(value, first, place.count)
+            return
+        places, mask = self._apart(m, first, steps[-1], place.count)
+        closed = m._closed(value)
+        name = f"masked.scatter.{closed.type.suffix}.{places.type.suffix}"
+        self.function.run(name, closed, places, mask)
 
     def _one_hot(self, row: int, offset: Integer, place: Place, wanted: Element) -> Lanes:
         function, index = self.function, self.reading.type("i64")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import Written, readable
 from topos.backend.native.nest import Frame, Place, merged, total, weight
@@ -39,14 +40,14 @@ def reduction(lowering: Lowering, group: Group, target: Target) -> Written | Non
     (operand,) = recorded.operands
     shape = lowering.spec.rows[operand].shape
     work = _WORK.get(type(opcode))
-    if work is None or operand in lowering.constants or not readable(lowering, group):
+    if work is None or not readable(lowering, group):
         return None
     axis = opcode.axis if isinstance(opcode, AlongAxis) else None
     if axis is None:
         return _whole(lowering, group, target, operand, work)
     inner = prod(shape[axis + 1 :])
     extent = shape[axis]
-    if extent > ROOM * 512 or 0 in shape:
+    if extent > ROOM * 512:
         return None
     return _axis(lowering, group, target, operand, work, axis, along=inner == 1)
 
@@ -66,11 +67,11 @@ def _terms(frame: Frame, operand: int, place: Place) -> Lanes:
 
 
 def _whole(lowering: Lowering, group: Group, target: Target, operand: int, work: Reduce) -> Written | None:
-    """All elements as one row, where every operand steps through them evenly."""
+    """All elements as one row; written out first where some operand does not step through them evenly."""
     frame = _frame(lowering, group, target, LANES)
     reads = frame.reads()
     extents, steps = merged(lowering.spec.rows[operand].shape, [frame.strides(row) for row in reads])
-    if len(extents) != 1 or extents[0] > ROOM * 512 or extents[0] == 0:
+    if total(extents) > ROOM * 512:
         return None
     for row, own in zip(reads, steps, strict=True):
         frame.address(row, own)
@@ -78,12 +79,36 @@ def _whole(lowering: Lowering, group: Group, target: Target, operand: int, work:
     own_m = frame.arithmetic(frame.element(row))
     result = frame.add(dense(row, group.shape), own_m.element.dtype.itemsize)
     m = frame.arithmetic(own_m.element.accumulator)
-    terms = Terms(
-        lambda index, count: _terms(frame, operand, Place((), index, count)),
-        lambda index, count, value: own_m.store(own_m.rounded(value), result, 1),
+
+    def load(index: Integer, count: int | None) -> Lanes:
+        return _terms(frame, operand, Place((), index, count))
+
+    scratch_bytes = 0
+    if len(extents) > 1:
+        scratch_bytes = total(extents) * own_m.element.dtype.itemsize
+        load = _written_out(frame, operand, extents, own_m)
+    terms = Terms(load, lambda index, count, value: own_m.store(own_m.rounded(value), result, 1))
+    work(Along(frame, m, total(extents)), terms)
+    return frame.function.kernel("reduction", 1, scratch_bytes), frame.pointers
+
+
+def _written_out(frame: Frame, operand: int, extents: list[int], m: Arithmetic) -> Callable[..., Lanes]:
+    """Puts the terms next to one another into scratch, and reads them from there."""
+    scratch = frame.function.argument(len(frame.pointers))
+    strides = dense_strides(extents)
+
+    def put(outer: tuple[Integer, ...], index: Integer, count: int | None) -> None:
+        offset = index
+        for position, step in zip(outer, strides, strict=False):
+            offset = frame.function.add(offset, frame.function.multiply(position, step))
+        m.store(_terms(frame, operand, Place(outer, index, count)), m.offset(scratch, offset), count)
+
+    last = extents[-1]
+    frame.nest(
+        extents[:-1],
+        lambda outer: frame.vectors(0, last, last, lambda index, count: put(outer, index, count)),
     )
-    work(Along(frame, m, extents[0]), terms)
-    return frame.function.kernel("reduction", 1), frame.pointers
+    return lambda index, count: m.load(m.offset(scratch, index), count)
 
 
 def _axis(
