@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from topos.engine.entry import Entry
 
 
+_UNKNOWN = object()
+
+
 class Plan:
     """What an entry's declaration leaves to be done. Holds no state; usable from several threads at once.
 
@@ -42,11 +46,12 @@ class Plan:
     (Tensor([8., 4., 2.], f32), Tensor(1., f32))
     """
 
-    __slots__ = ("_freed_after", "_kept", "_length", "_rows", "_spec", "_steps", "entry", "results")
+    __slots__ = ("_freed_after", "_kept", "_length", "_native", "_rows", "_spec", "_steps", "entry", "results")
 
     def __init__(self, spec: Spec, length: int, entry: Entry) -> None:
         self._spec = spec
         self._length = length
+        self._native: Any = _UNKNOWN
         self.entry = entry
         self.results: list[Symbol] = list(dict.fromkeys([*entry.roots, *entry.observe]))
         kept = self._kept = frozenset(symbol.index for symbol in (*self.results, *entry.carry.values()))
@@ -154,14 +159,31 @@ class Plan:
             return f"live volume: retain-all {retained}, release floor {peak} at node {at}"
         return f"live volume: peak {peak} elements at node {at}, retain-all {retained}"
 
+    def prepare(self) -> Plan:
+        """Compiles the plan now rather than at its first run; answers itself."""
+        self._executable()
+        return self
+
     # inner
+    def _executable(self) -> Any:
+        """The native form of the schedule, made once; `None` where it is interpreted."""
+        if self._native is _UNKNOWN:
+            self._native = import_module("topos.backend.native.executable").executable(
+                self._spec, self._rows, self._kept
+            )
+        return self._native
+
     def _run(self, table: Parameters | State, fed: Feeds, step: int) -> tuple[Run, dict[int, Tensor]]:
         """One evaluation, and the replacement of each carried row."""
         spec, entry = self._spec, self.entry
         sources = [index for index in self._rows if not spec.rows[index].operands]
         values = source_payloads(spec, sources, table, fed.at(step))
         watch = Watch(spec) if entry.diagnose else None
-        execute(self._steps, values, watch)
+        native = None if entry.diagnose or entry.backward else self._executable()
+        if native is None:
+            execute(self._steps, values, watch)
+        else:
+            values.update(native.run(values))
         for index in self._kept:
             values[index] = owned(values[index], fed.borrowed)
         following = {source.index: values[after.index] for source, after in entry.carry.items()}

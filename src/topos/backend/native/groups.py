@@ -51,6 +51,12 @@ class Lowering:
         self._inline()
         self.groups = [self._group(rows) for rows in self.rows if rows]
 
+    def view(self, row: int) -> View:
+        """Where a row is read: in memory, or the one number of a constant again and again."""
+        if row in self.constants:
+            return View(row, 0, self.spec.rows[row].shape, (0,) * self.spec.rows[row].shape.rank)
+        return self.views[row]
+
     # one row after another
     def _place(self, row: int) -> None:
         recorded = self.spec.rows[row]
@@ -70,18 +76,25 @@ class Lowering:
             self._alone(row)
 
     def _moves(self, row: int, opcode: Movement) -> bool:
-        """Whether a movement is an address and nothing else."""
+        """Whether a movement is an address and nothing else; a result has a buffer of its own."""
         (operand,) = self.spec.rows[row].operands
         if operand in self.constants:
             self.constants[row] = self.constants[operand]
             return True
-        view = self.views[operand]
-        if self.spec.is_selection(view.row):
-            return False
-        result = moved(view, opcode, volume(self.spec, view.row))
+        result = None if row in self.kept else self.moved(row)
         if result is not None:
             self.views[row] = result
         return result is not None
+
+    def moved(self, row: int) -> View | None:
+        """Where a movement's numbers are read in its operand's buffer, or `None` where they have to be copied."""
+        (operand,) = self.spec.rows[row].operands
+        opcode = self.spec.rows[row].opcode
+        assert isinstance(opcode, Movement)
+        view = self.views[operand]
+        if self.spec.is_selection(view.row):
+            return None
+        return moved(view, opcode, volume(self.spec, view.row))
 
     def _join(self, row: int) -> None:
         """Puts an elementwise row into the first loop of its shape that runs late enough, or a new one."""

@@ -60,14 +60,16 @@ def readable(lowering: Lowering, group: Group) -> bool:
 
 
 def copy(lowering: Lowering, group: Group, target: Target) -> Written | None:
-    """A movement that is no address: the operand's numbers, in its row-major order, next to one another."""
+    """A movement's numbers next to one another: as they are read, or, where a reshape's strides do not merge, in the
+    operand's row-major order."""
     (row,) = group.rows
     (operand,) = lowering.spec.rows[row].operands
-    if operand in lowering.constants or lowering.spec.is_selection(lowering.views[operand].row):
+    if lowering.spec.is_selection(lowering.views[operand].row):
         return None
     frame = Frame(lowering, [], target, lanes_for(lowering, group, target))
-    frame.read(operand)
-    shape = lowering.spec.rows[operand].shape
+    view = lowering.moved(row)
+    frame.read(operand, view)
+    shape = lowering.spec.rows[operand].shape if view is None else view.shape
     return _copied(frame, operand, row, shape, View(row, 0, shape, dense_strides(shape)), 1)
 
 

@@ -75,9 +75,9 @@ class Frame:
         self.pointers.append(Pointer(view.row, view.offset * item_bytes))
         return self.function.argument(len(self.pointers) - 1)
 
-    def read(self, row: int) -> None:
-        """Makes a row in memory readable in the nest; ids too."""
-        view = self.lowering.views[row]
+    def read(self, row: int, view: View | None = None) -> None:
+        """Makes a row in memory readable in the nest, through another view of it where one is given; ids too."""
+        view = self.lowering.views[row] if view is None else view
         item = 8 if self.spec.is_selection(view.row) else self.element(row).dtype.itemsize
         self._registers[row] = self.add(view, item)
         self._views[row] = view

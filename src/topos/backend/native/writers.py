@@ -11,7 +11,10 @@ from topos.backend.native.loops import Written
 from topos.backend.native.reductions import reduction
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
-from topos.op import Cast, Elementwise, Fold, Gather, Movement, Pad, Reduction, Scatter
+
+from topos.backend.native.program import Operand
+from topos.backend.native.views import dense
+from topos.op import Cast, Elementwise, Fold, Gather, MatMul, Movement, Pad, Reduction, Scatter
 
 Writer = Callable[[Lowering, Group, Target], Written | None]
 
@@ -29,7 +32,38 @@ def write(lowering: Lowering, group: Group, target: Target) -> Written | None:
     return None if kind is None else WRITERS[kind](lowering, group, target)
 
 
+def matmul(lowering: Lowering, group: Group, target: Target) -> Written | None:
+    """A product, its operands read where they lie."""
+    try: from topos.backend.native.products import Batch, ProductTask, product
+    except Exception: return None
+    (row,) = group.rows
+    recorded = lowering.spec.rows[row]
+    left, right = (lowering.view(operand) for operand in recorded.operands)
+    if any(lowering.spec.is_selection(view.row) for view in (left, right)):
+        return None
+    element = recorded.element or lowering.spec.element
+    out = dense(row, recorded.shape)
+    batch = tuple(
+        Batch(recorded.shape[axis], left.strides[axis], right.strides[axis], out.strides[axis])
+        for axis in range(recorded.shape.rank - 2)
+    )
+    rows, columns = recorded.shape[-2:]
+    task = ProductTask(
+        element.name,
+        rows,
+        left.shape[-1],
+        columns,
+        (left.strides[-2], left.strides[-1]),
+        (right.strides[-2], right.strides[-1]),
+        (out.strides[-2], out.strides[-1]),
+        batch,
+    )
+    item = element.dtype.itemsize
+    return product(task, target), [Operand(view.row, view.offset * item) for view in (left, right, out)]
+
+
 WRITERS: dict[type, Writer] = {
+    MatMul: matmul,
     Elementwise: loops.elementwise,
     Cast: loops.elementwise,
     Movement: loops.copy,
