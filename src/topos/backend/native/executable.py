@@ -63,10 +63,11 @@ class Executable:
         return np.ascontiguousarray(tensor.dense(tensor.element))
 
     def _filled(self, row: int) -> Tensor:
-        """A result that is one number at every place."""
-        recorded, constant = self._spec.rows[row], self._lowering.constants[row]
+        """A result that no kernel writes: one number at every place, or no place at all."""
+        recorded, constant = self._spec.rows[row], self._lowering.constants.get(row)
         element = recorded.element or self._spec.element
-        return Tensor.of(np.broadcast_to(constant.dense(element), recorded.shape), element, recorded.shape)
+        number = element.zero if constant is None else constant.dense(element)
+        return Tensor.of(np.broadcast_to(number, recorded.shape), element, recorded.shape)
 
     def _result(self, row: int, results: dict[int, Tensor]) -> Array:
         recorded = self._spec.rows[row]
