@@ -47,16 +47,18 @@ class _Panel:
     def run(self, left: str, right: str, out: str, column: str) -> None:
         """All blocks, then the store."""
         text, lanes = self.text, self.lanes
-        whole, rest = divmod(self.task.terms, BLOCK)
+        terms, count = self.task.terms, -(-self.task.terms // BLOCK)
         totals = ["zeroinitializer"] * self.rows
 
         def block(index: str, values: Sequence[str]) -> list[str]:
-            return self.added(values, self.block(left, right, text.mul(index, BLOCK), BLOCK))
+            start = text.mul(index, BLOCK)
+            here = str(terms) if count == 1 else text.least(text.let(f"sub i64 {terms}, {start}"), BLOCK)
+            return self.added(values, self.block(left, right, start, here))
 
-        if whole:
-            totals = text.loop("0", str(whole), 1, block, [(lanes.vector, total) for total in totals])
-        if rest:
-            totals = self.added(totals, self.block(left, right, str(whole * BLOCK), rest))
+        if count == 1:
+            totals = block("0", totals)
+        else:
+            totals = text.loop("0", str(count), 1, block, [(lanes.vector, total) for total in totals])
         for row, total in enumerate(totals):
             where = [str(row), column]
             if self.kind.choice.is_turned:
@@ -68,13 +70,12 @@ class _Panel:
     def added(self, totals: Sequence[str], sums: Sequence[str]) -> list[str]:
         return [self.lanes.add(self.text, one, two) for one, two in zip(totals, sums, strict=True)]
 
-    def block(self, left: str, right: str, start: str, terms: int) -> list[str]:
+    def block(self, left: str, right: str, start: str, terms: str) -> list[str]:
         """The chains over some terms from `start` on."""
         text, lanes, task = self.text, self.lanes, self.task
         left = text.at(left, text.mul(start, task.left[1] * lanes.item_bytes))
         right = text.at(right, text.mul(start, task.right[0] * lanes.item_bytes))
-        whole = terms - terms % lanes.width
-        sums = ["zeroinitializer"] * self.rows
+        kinds = [lanes.vector] * self.rows
 
         def squares(term: str, values: Sequence[str]) -> list[str]:
             source = text.at(right, text.mul(term, lanes.item_bytes))
@@ -89,11 +90,24 @@ class _Panel:
             spread = lanes.gather(text, source, task.right[1], self.active)
             return self.chained(values, text.at(left, text.mul(term, task.left[1] * lanes.item_bytes)), spread)
 
-        if whole:
-            sums = text.loop("0", str(whole), lanes.width, squares, [(lanes.vector, value) for value in sums])
-        if whole < terms:
-            sums = text.loop(str(whole), str(terms), 1, single, [(lanes.vector, value) for value in sums])
-        return sums
+        def carried(sums: Sequence[str]) -> list[tuple[str, str]]:
+            return list(zip(kinds, sums, strict=True))
+
+        sums = ["zeroinitializer"] * self.rows
+        rest = task.terms % lanes.width
+        if not rest:
+            return text.loop("0", terms, lanes.width, squares, carried(sums))
+        whole = text.let(f"and i64 {terms}, {-lanes.width}")
+        # Only a last block of less than a vector has no square, and only the last block has terms left over.
+        if task.terms % BLOCK == rest:
+            some = text.less(0, whole)
+            sums = text.when(
+                some, lambda: text.loop("0", whole, lanes.width, squares, carried(sums)), lambda: sums, kinds
+            )
+        else:
+            sums = text.loop("0", whole, lanes.width, squares, carried(sums))
+        left_over = text.less(whole, terms)
+        return text.when(left_over, lambda: text.loop(whole, terms, 1, single, carried(sums)), lambda: sums, kinds)
 
     def chained(self, sums: Sequence[str], left: str, right: str) -> list[str]:
         """One term onto the chain of every row."""
