@@ -12,6 +12,7 @@ from topos.backend.native.reductions import reduction
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 
+from topos.backend.native.products import Batch, ProductTask, product
 from topos.backend.native.program import Operand
 from topos.backend.native.views import dense
 from topos.op import Cast, Elementwise, Fold, Gather, MatMul, Movement, Pad, Reduction, Scatter
@@ -34,8 +35,6 @@ def write(lowering: Lowering, group: Group, target: Target) -> Written | None:
 
 def matmul(lowering: Lowering, group: Group, target: Target) -> Written | None:
     """A product, its operands read where they lie."""
-    try: from topos.backend.native.products import Batch, ProductTask, product
-    except Exception: return None
     (row,) = group.rows
     recorded = lowering.spec.rows[row]
     left, right = (lowering.view(operand) for operand in recorded.operands)
