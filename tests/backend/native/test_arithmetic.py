@@ -76,6 +76,16 @@ def test_lengths_and_offsets(element: Element, target: Target) -> None:
     places(op.MUL, element, target)
 
 
+@TARGETS
+@EACH
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16, 32])
+def test_every_rest(lanes: int, element: Element, target: Target) -> None:
+    for cast in (op.Cast(f32), op.Cast(bf16)):
+        numbers = operands(cast, element, 400)[0]
+        for length in range(1, lanes + 1):
+            agree(cast, element, target, [numbers[-length:]], lanes=lanes)
+
+
 @pytest.mark.slow
 @EACH
 @EVERY

@@ -42,7 +42,7 @@ class Arithmetic:
         align = align or self.bytes
         if count is None:
             return self._opened(function.load(type, pointer, align))
-        return self._opened(function.load_masked(type, pointer, function.prefix(type.lanes, count), align))
+        return self._opened(function.load_first(type, pointer, count, align))
 
     def load_one(self, pointer: Operand) -> Lanes:
         """The number at an address, in every lane."""
@@ -56,7 +56,7 @@ class Arithmetic:
         if count is None:
             function.store(closed, pointer, align)
         else:
-            function.store_masked(closed, pointer, function.prefix(closed.type.lanes, count), align)
+            function.store_first(closed, pointer, count, align)
 
     def offset(self, pointer: Operand, index: Integer) -> Operand:
         """The address `index` numbers after `pointer`."""

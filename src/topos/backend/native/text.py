@@ -221,6 +221,23 @@ class Function:
         spread = self.spread(index, count)
         return self.let(truth, f"icmp slt {listed(index, tuple(range(lanes)))}, {spread.text}")
 
+    def load_first(self, type: Type, pointer: Operand, count: Integer, align: int) -> Operand:
+        """The first `count` lanes from an address on; the others are zero and their memory is not touched."""
+        if isinstance(count, int) and count >= type.lanes:
+            return self.load(type, pointer, align)
+        return self.load_masked(type, pointer, self.prefix(type.lanes, count), align)
+
+    def store_first(self, value: Operand, pointer: Operand, count: Integer, align: int) -> None:
+        """Puts the first `count` lanes at an address; the memory after them is not touched."""
+        if isinstance(count, int) and count >= value.type.lanes:
+            self.store(value, pointer, align)
+        elif count == 1:
+            # LLVM 22.1.0 makes a masked store of one lane of truncated numbers as wide as they were before.
+            one = self.let(value.type.of_one(), f"extractelement {value}, i64 0")
+            self.store(one, pointer, align)
+        else:
+            self.store_masked(value, pointer, self.prefix(value.type.lanes, count), align)
+
     def load_masked(self, type: Type, pointer: Operand, mask: Operand, align: int) -> Operand:
         """The lanes where the mask holds; the others are zero and their memory is not touched."""
         if type.lanes == 1:
@@ -234,7 +251,10 @@ class Function:
         return self.join(type, [*loaded, (constant(type, 0), before)])
 
     def store_masked(self, value: Operand, pointer: Operand, mask: Operand, align: int) -> None:
-        """Puts the lanes where the mask holds; the memory of the others is not touched."""
+        """Puts the lanes where the mask holds; the memory of the others is not touched.
+
+        A mask written as a constant must not be of one lane alone: see `store_first`.
+        """
         if value.type.lanes == 1:
             self.when(mask, lambda: self.store(value, pointer, align))
             return
