@@ -24,8 +24,16 @@ EVERY = pytest.mark.parametrize("opcode", INSTRUCTIONS, ids=repr)
 EACH = pytest.mark.parametrize("element", ELEMENTS, ids=repr)
 
 
-def agree(opcode: Any, element: Element, target: Target, arrays: Any, offset: int = 0, lanes: int = 0) -> None:
-    kernel = elementwise_kernel(opcode, element, arrays[0].size, target, lanes)
+def agree(
+    opcode: Any,
+    element: Element,
+    target: Target,
+    arrays: Any,
+    offset: int = 0,
+    lanes: int = 0,
+    overlapping: bool = False,
+) -> None:
+    kernel = elementwise_kernel(opcode, element, arrays[0].size, target, lanes, overlapping)
     dtype = result_element(opcode, element).dtype
     assert_same_bits(run(kernel, target, arrays, dtype, offset), by_numpy(opcode, element, *arrays))
 
@@ -65,7 +73,8 @@ def test_any_number_of_lanes(opcode: Any, element: Element, lanes: int) -> None:
 def places(opcode: Any, element: Element, target: Target) -> None:
     arrays = operands(opcode, element, 400)
     for length in range(1, 71):
-        agree(opcode, element, target, [array[-length:] for array in arrays], offset=length % 8)
+        numbers = [array[-length:] for array in arrays]
+        agree(opcode, element, target, numbers, offset=length % 8, overlapping=length % 3 == 0)
     for offset in range(8):
         agree(opcode, element, target, [array[-67:] for array in arrays], offset=offset)
 
@@ -74,6 +83,16 @@ def places(opcode: Any, element: Element, target: Target) -> None:
 @EACH
 def test_lengths_and_offsets(element: Element, target: Target) -> None:
     places(op.MUL, element, target)
+
+
+@TARGETS
+@EACH
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16, 32])
+def test_every_rest(lanes: int, element: Element, target: Target) -> None:
+    for cast in (op.Cast(f32), op.Cast(bf16)):
+        numbers = operands(cast, element, 400)[0]
+        for length in range(1, lanes + 1):
+            agree(cast, element, target, [numbers[-length:]], lanes=lanes)
 
 
 @pytest.mark.slow
@@ -86,10 +105,19 @@ def test_lengths_and_offsets_of_all(opcode: Any, element: Element) -> None:
 
 @EACH
 @pytest.mark.parametrize("length", [TILE - 1, TILE, TILE + 1, 2 * TILE, 2 * TILE + 5, 3 * TILE - 1])
-def test_tiles(element: Element, length: int) -> None:
+@pytest.mark.parametrize("overlapping", [True, False])
+def test_tiles(overlapping: bool, element: Element, length: int) -> None:
     arrays = [any_bits(element, length, np.random.default_rng(length)) for _ in range(2)]
     assert elementwise_kernel(op.ADD, element, length, host()).tiles == -(-length // TILE)
-    agree(op.ADD, element, host(), arrays)
+    agree(op.ADD, element, host(), arrays, overlapping=overlapping)
+
+
+@pytest.mark.parametrize("length", [*range(1, 71), TILE + 1])
+def test_the_last_round_may_start_early(length: int) -> None:
+    arrays = [any_bits(f32, length, np.random.default_rng(length)) for _ in range(2)]
+    agree(op.ADD, f32, host(), arrays, lanes=8, overlapping=True)
+    kernel = elementwise_kernel(op.ADD, f32, length, host(), 8, True)
+    assert ("masked" in kernel.text) == (length < 8)
 
 
 def test_nothing_of_length_zero() -> None:
@@ -204,3 +232,46 @@ def test_comparison_sees_contraction() -> None:
     if host().has_fma:
         result = run(kernel._replace(text=fused), host(), arrays, np.float32)
         assert not same_bits(result, by_numpy(Chain(), f32, *arrays))
+
+
+class Everything(Elementwise):
+    """Every function and every operation, summed."""
+
+    __slots__ = ()
+    roles = ("a", "b")
+
+    def body(self, m: Any, a: Any, b: Any) -> Any:
+        value = m.powf(a, b)
+        for opcode in (op.SUB, op.DIV, op.MAXIMUM, op.STEP):
+            value = m.add(m.select(a, value, b), opcode.body(m, a, b))
+        for opcode in op.MAPS.values():
+            value = m.add(value, opcode.body(m, a))
+        return value
+
+
+@EACH
+@pytest.mark.parametrize("fused", [True, False])
+def test_another_architecture_compiles(element: Element, fused: bool) -> None:
+    """LLVM ends the process where it cannot write an operation; no hardware is needed to see that it can."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple = "aarch64-unknown-linux-gnu"
+    kernel = elementwise_kernel(
+        [Everything(), op.Cast(bf16), op.Cast(f64)], element, 101, Target("generic", "", 16, fused)
+    )
+    module = llvm.parse_assembly(module_text(kernel))
+    module.triple = triple
+    assembly = llvm.Target.from_triple(triple).create_target_machine(cpu="generic", opt=2).emit_assembly(module)
+    opcodes = {line.split()[0] for line in assembly.splitlines() if line.startswith("\t")}
+    assert "bl" not in opcodes
+    assert ("fmla" in opcodes or "fmls" in opcodes or "fmsub" in opcodes or "fnmsub" in opcodes) == (
+        fused and element is f64
+    )
+
+
+@TARGETS
+@EACH
+def test_everything_in_one_kernel(element: Element, target: Target) -> None:
+    agree(Everything(), element, target, operands(Everything(), element, 5000))

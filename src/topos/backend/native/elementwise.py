@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from topos.backend.native.arithmetic import Arithmetic, arithmetic
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.registers import INT64, Integer, Operand
+from topos.backend.native.sweep import sweep
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.vocabulary import NativeReading
@@ -20,40 +21,35 @@ Step = Elementwise | Cast
 
 
 def elementwise_kernel(
-    chain: Step | Sequence[Step], element: Element, length: int, target: Target, lanes: int = 0
+    chain: Step | Sequence[Step],
+    element: Element,
+    length: int,
+    target: Target,
+    lanes: int = 0,
+    overlapping: bool = False,
 ) -> Kernel:
     """A kernel that runs a chain of instructions over arrays of `length` numbers of one element.
 
     The first instruction takes its operands from the first buffers; each further one takes the result before it, then
-    the next buffers. The last buffer is the result's, of the element that the last `Cast` names. A tile's full vectors
-    run in a loop; the rest of the array is one more round under a mask. `lanes` is two registers' worth unless it is
-    given: two vectors side by side hide the latency of a polynomial's steps.
+    the next buffers. The last buffer is the result's, of the element that the last `Cast` names. `lanes` is two
+    registers' worth unless it is given: two vectors side by side hide the latency of a polynomial's steps.
+    `overlapping` as in `sweep`, for a result that is no operand's buffer.
     """
     steps = [chain] if isinstance(chain, Elementwise | Cast) else list(chain)
     function = Function()
     lanes = lanes or 2 * target.lanes(max(4, element.dtype.itemsize))
-    reading = NativeReading(function, lanes, target)
-    source = arithmetic(element, reading)
+    source = arithmetic(element, NativeReading(function, lanes, target))
     count = 1 + sum(step.arity - 1 for step in steps)
     buffers = [function.argument(position) for position in range(count + 1)]
 
-    def round_at(index: Integer, active: int | None = None) -> None:
+    def round_at(index: Integer, active: int | None) -> None:
         write_round(steps, source, buffers, index, active)
 
     tile = TILE // lanes * lanes
-    whole = length // lanes * lanes
     begin: Integer = 0
-    end: Integer = whole
     if length > tile:
         begin = function.multiply(Operand(INT64, "%tile"), tile)
-        end = function.least(function.add(begin, tile), whole)
-    function.loop(begin, end, lanes, round_at)
-    rest = length - whole
-    if rest and length > tile:
-        last = function.below(whole, function.add(begin, tile))
-        function.when(last, lambda: round_at(whole, rest))
-    elif rest:
-        round_at(whole, rest)
+    sweep(function, length, lanes, round_at, begin, function.add(begin, tile), overlapping)
     return function.kernel("elementwise", max(1, -(-length // tile)))
 
 
