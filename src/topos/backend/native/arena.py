@@ -20,8 +20,9 @@ class Arena(NamedTuple):
 
 
 def arranged(lowering: Lowering, scratch_bytes: Sequence[int]) -> Arena:
-    """First fit in order of birth: a buffer takes the lowest gap that is free from the group that writes it to the last
-    that reads it.
+    """First fit in order of birth.
+
+    A buffer takes the lowest gap that is free from the group that writes it to the last that reads it.
 
     Rows that are kept are results: they have buffers of their own and no place here.
     """

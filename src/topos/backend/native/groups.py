@@ -174,4 +174,3 @@ def _users(spec: Spec, scheduled: Sequence[int]) -> dict[int, list[int]]:
         for operand in dict.fromkeys(spec.rows[row].operands):
             users.setdefault(operand, []).append(row)
     return users
-

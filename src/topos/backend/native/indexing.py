@@ -10,6 +10,7 @@ from topos.backend.native.loops import Written
 from topos.backend.native.nest import Frame, Place, merged
 from topos.backend.native.registers import INT64, Integer, Operand
 from topos.backend.native.target import Target
+from topos.backend.native.text import Function
 from topos.backend.native.views import dense, dense_strides
 from topos.backend.native.vocabulary import Lanes
 from topos.op import Fold
@@ -135,46 +136,52 @@ def fold(lowering: Lowering, group: Group, target: Target) -> Written | None:
         return None
     frame.address(operand, [*steps_before, strides[axis], strides[axis + 1], steps_after[0]])
     sums = _Sums(frame, row, group, width)
-    count = window_count("fold", opcode.extent, opcode.size, opcode.step, opcode.dilation)
 
     def slab(outer: tuple[Integer, ...]) -> None:
         base: Integer = 0
         for position, step in zip(outer, written, strict=False):
             base = function.add(base, function.multiply(position, step))
-        first = _divided(function, base, width)
-
-        def clear(place: Integer) -> None:
-            each(lambda column, present: sums.clear(function.add(first, place), column, present))
-
-        def add(offset: Integer, window: Integer) -> None:
-            place = function.add(
-                first,
-                function.add(function.multiply(window, opcode.step), function.multiply(offset, opcode.dilation)),
-            )
-            each(
-                lambda column, present: sums.add(
-                    place, column, present, frame.load(operand, Place((*outer, window, offset), column, present), sums.element)
-                )
-            )
-
-        def finish(place: Integer) -> None:
-            each(lambda column, present: sums.finish(function.add(first, place), column, present))
-
-        function.loop(0, opcode.extent, 1, clear)
-        function.loop(
-            0, opcode.size, 1, lambda offset: function.loop(0, count, 1, lambda window: add(offset, window)) and None
-        )
-        if sums.apart:
-            function.loop(0, opcode.extent, 1, finish)
-
-    def each(body: Callable[[Integer, int | None], None]) -> None:
-        frame.vectors(0, width, width, body)
+        _add_windows(frame, opcode, sums, operand, outer, _divided(function, base, width))
 
     tiles = frame.tiled([*outer_extents, 1], prod(recorded.shape), lambda outer, begin, end: slab(outer))
     return function.kernel("fold", tiles, sums.scratch_bytes), frame.pointers
 
 
-def _divided(function, base: Integer, width: int) -> Integer:  # type: ignore[no-untyped-def]
+def _add_windows(
+    frame: Frame, opcode: Fold, sums: _Sums, operand: int, outer: tuple[Integer, ...], first: Integer
+) -> None:
+    """One axis of a fold, whose sums are the rows from `first` on."""
+    function = frame.function
+    count = window_count("fold", opcode.extent, opcode.size, opcode.step, opcode.dilation)
+
+    def each(body: Callable[[Integer, int | None], None]) -> None:
+        frame.vectors(0, sums.width, sums.width, body)
+
+    def add(offset: Integer, window: Integer) -> None:
+        within = function.add(function.multiply(window, opcode.step), function.multiply(offset, opcode.dilation))
+        row = function.add(first, within)
+
+        def one(column: Integer, present: int | None) -> None:
+            place = Place((*outer, window, offset), column, present)
+            sums.add(row, column, present, frame.load(operand, place, sums.element))
+
+        each(one)
+
+    def over(body: Callable[[Integer, Integer, int | None], None]) -> None:
+        function.loop(
+            0,
+            opcode.extent,
+            1,
+            lambda place: each(lambda column, present: body(function.add(first, place), column, present)),
+        )
+
+    over(sums.clear)
+    frame.nest([opcode.size, count], lambda place: add(*place))
+    if sums.apart:
+        over(sums.finish)
+
+
+def _divided(function: Function, base: Integer, width: int) -> Integer:
     if isinstance(base, int):
         return base // width
     return base if width == 1 else function.let(INT64, f"udiv exact i64 {base.text}, {width}")

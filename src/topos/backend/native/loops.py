@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.nest import Frame, Place, merged, total, weight
@@ -60,8 +62,10 @@ def readable(lowering: Lowering, group: Group) -> bool:
 
 
 def copy(lowering: Lowering, group: Group, target: Target) -> Written | None:
-    """A movement's numbers next to one another: as they are read, or, where a reshape's strides do not merge, in the
-    operand's row-major order."""
+    """A movement's numbers next to one another.
+
+    As they are read, or, where a reshape's strides do not merge, in the operand's row-major order.
+    """
     (row,) = group.rows
     (operand,) = lowering.spec.rows[row].operands
     if lowering.spec.is_selection(lowering.views[operand].row):
@@ -91,16 +95,10 @@ def pad(lowering: Lowering, group: Group, target: Target) -> Written | None:
     place = View(row, opcode.start * strides[opcode.axis], shape, strides)
     m = frame.arithmetic(frame.element(row))
     result = frame.add(dense(row, recorded.shape), m.element.dtype.itemsize)
-    fill = m.constant(m.element.round(_rank0(opcode.fill)).item())
+    fill = m.constant(m.element.round(np.array(opcode.fill)).item())
     volume = recorded.shape.volume
     frame.vectors(0, volume, volume, lambda index, count: m.store(fill, m.offset(result, index), count))
     return _copied(frame, operand, row, shape, place, 0)
-
-
-def _rank0(number: float):  # type: ignore[no-untyped-def]
-    import numpy as np
-
-    return np.array(number)
 
 
 def _copied(frame: Frame, operand: int, row: int, shape: Shape, target: View, work: int) -> Written:

@@ -22,11 +22,11 @@ WORK = 20_000
 
 
 class Place(NamedTuple):
-    """Where a nest stands: an index per outer axis, the first index on the last axis, and how many lanes count."""
+    """Where a nest stands: an index per outer axis, the first index on the last axis, and how many lanes exist (`None` for all)."""
 
     outer: tuple[Integer, ...]
     inner: Integer
-    count: int | None
+    lanes: int | None
 
 
 def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
@@ -38,9 +38,7 @@ def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list
     extents: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
     for axis in kept:
-        fits = extents and all(
-            own[-1] == given[axis] * shape[axis] for own, given in zip(steps, strides, strict=True)
-        )
+        fits = extents and all(own[-1] == given[axis] * shape[axis] for own, given in zip(steps, strides, strict=True))
         if fits:
             extents[-1] *= shape[axis]
         else:
@@ -121,7 +119,7 @@ class Frame:
         pointer = m.offset(self._registers[row], self.function.add(offset, self.function.multiply(place.inner, step)))
         if step == 0:
             return m.load_one(pointer)
-        return m.load(pointer, place.count) if step == 1 else self._load_apart(m, pointer, step, place.count)
+        return m.load(pointer, place.lanes) if step == 1 else self._load_apart(m, pointer, step, place.lanes)
 
     def _load_apart(self, m: Arithmetic, pointer: Operand, step: int, count: int | None) -> Lanes:
         """Lanes that lie `step` numbers apart."""
@@ -145,10 +143,10 @@ class Frame:
         for index, step in zip(place.outer, steps, strict=False):
             offset = self.function.add(offset, self.function.multiply(index, step))
         first = m.offset(pointer, offset)
-        if steps[-1] == 1 or place.count == 1:
-            m.store(value, first, place.count)
+        if steps[-1] == 1 or place.lanes == 1:
+            m.store(value, first, place.lanes)
             return
-        places, mask = self._apart(m, first, steps[-1], place.count)
+        places, mask = self._apart(m, first, steps[-1], place.lanes)
         closed = m._closed(value)
         name = f"masked.scatter.{closed.type.suffix}.{places.type.suffix}"
         self.function.run(name, closed, places, mask)
@@ -202,7 +200,9 @@ class Frame:
 
         inside(0, ())
 
-    def tiled(self, extents: Sequence[int], work: int, body: Callable[[tuple[Integer, ...], Integer, Integer], None]) -> int:
+    def tiled(
+        self, extents: Sequence[int], work: int, body: Callable[[tuple[Integer, ...], Integer, Integer], None]
+    ) -> int:
         """Runs `body(outer indices, begin, end)` over this tile's share of a nest whose last axis the body walks.
 
         The first axis is what tiles share out: whole vectors of it where it is also the last. Answers how many tiles

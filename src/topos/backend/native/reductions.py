@@ -14,7 +14,7 @@ from topos.backend.native.rows import LANES, Across, Along, Rows, finite_or_zero
 from topos.backend.native.target import Target
 from topos.backend.native.views import dense, dense_strides
 from topos.backend.native.vocabulary import Lanes
-from topos.op import LogSoftmax, LogSumExp, MaxAlong, Reduction, Sum, SumAlong
+from topos.op import LogSoftmax, LogSumExp, MaxAlong, Opcode, Sum, SumAlong
 from topos.op.reduction import AlongAxis
 
 Reduce = Callable[[Rows, "Terms"], None]
@@ -199,7 +199,7 @@ def _log_softmax(rows: Rows, terms: Terms) -> None:
     rows.each(lambda index, count: terms.put(index, count, m.sub(below(index, count), logarithm)))
 
 
-_WORK: dict[type[Reduction], Reduce] = {
+_WORK: dict[type[Opcode], Reduce] = {
     Sum: _sum,
     SumAlong: _sum,
     MaxAlong: _max,

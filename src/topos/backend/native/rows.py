@@ -11,7 +11,7 @@ from typing import Protocol
 
 from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.nest import Frame
-from topos.backend.native.registers import Integer, Operand, constant, listed, vector
+from topos.backend.native.registers import Integer, Operand, listed, vector
 from topos.backend.native.vocabulary import Lanes
 
 LANES = 32
@@ -64,7 +64,12 @@ class Along:
 
     def each(self, body: Callable[[Integer, int | None], None]) -> None:
         """Registers of 32 terms."""
-        self._steps(0, self.extent, lambda index, count, held: body(index, count) or held, self.m.constant(0.0))
+
+        def step(index: Integer, count: int | None, held: Lanes) -> Lanes:
+            body(index, count)
+            return held
+
+        self._steps(0, self.extent, step, self.m.constant(0.0))
 
     def _sum(self, terms: int, load: Load) -> Operand:
         """`S` of `terms` terms, a scalar."""
@@ -95,8 +100,10 @@ class Along:
         return self.frame.reading.lanes_of(function.load_masked(type, pointer, mask, type.of_one().bytes))
 
     def _block(self, first: Integer, terms: int, load: Load) -> Operand:
-        """At most 512 terms: added to 32 lanes in order, which then fold in halves. A lane never holds -0.0, so the
-        `+0.0` of a term that does not exist changes nothing."""
+        """At most 512 terms: added to 32 lanes in order, which then fold in halves.
+
+        A lane never holds -0.0, so the `+0.0` of a term that does not exist changes nothing.
+        """
         zero = self.m.constant(0.0)
         held = self._steps(first, terms, lambda i, count, held: held + self._or(load(i, count), count, zero), zero)
         return self._folded(held, lambda left, right: left + right)
@@ -238,6 +245,3 @@ def finite_or_zero(m: Arithmetic, x: Lanes) -> Lanes:
 def minus(m: Arithmetic, load: Load, shift: Lanes) -> Load:
     """The terms less the shift."""
     return lambda index, count: m.sub(load(index, count), shift)
-
-
-__all__ = ["Across", "Along", "Load", "Rows", "constant", "finite_or_zero", "minus"]

@@ -8,12 +8,11 @@ from topos.backend.native import indexing, loops
 from topos.backend.native.arithmetic import has_arithmetic
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import Written
+from topos.backend.native.products import Batch, ProductTask, product
+from topos.backend.native.program import Operand
 from topos.backend.native.reductions import reduction
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
-
-from topos.backend.native.products import Batch, ProductTask, product
-from topos.backend.native.program import Operand
 from topos.backend.native.views import dense
 from topos.op import Cast, Elementwise, Fold, Gather, MatMul, Movement, Pad, Reduction, Scatter
 
