@@ -22,7 +22,10 @@ WORK = 20_000
 
 
 class Place(NamedTuple):
-    """Where a nest stands: an index per outer axis, the first index on the last axis, and how many lanes exist (`None` for all)."""
+    """Where a nest stands.
+
+    An index per outer axis, the first index on the last axis, and how many lanes exist (`None` for all).
+    """
 
     outer: tuple[Integer, ...]
     inner: Integer

@@ -43,7 +43,7 @@ class Program(NamedTuple):
         lines = ["define void @main(ptr %table) {", *_loaded(0, "run"), *_loaded(1, "arena")]
         for row, slot in slots.items():
             lines += _loaded(slot, f"buffer{row}")
-        for at, name in enumerate(self.kernels):
+        for at in range(len(self.kernels)):
             lines += _loaded(first_kernel + at, f"kernel{at}")
         most = max((len(call.operands) + 1 for call in self.calls), default=1)
         lines.append(f"  %arguments = alloca [{most} x ptr], align 16")
