@@ -12,6 +12,7 @@ import numpy as np
 from topos.engine import liveness
 from topos.engine.feeds import Feeds, carried_rows, input_index, read_feeds, source_payloads
 from topos.engine.interpreter import execute, owned, steps_of
+from topos.engine.machine import check_subnormals
 from topos.engine.report import Watch
 from topos.engine.run import Run
 from topos.engine.state import State
@@ -164,9 +165,17 @@ class Plan:
         self._executable()
         return self
 
+    def explain(self) -> str:
+        """The native groups: which nodes share a kernel, what each reads and stores; or why the plan is interpreted."""
+        return str(self._executable().explain())
+
+    def llvm(self) -> str:
+        """The LLVM text of the plan's kernels and of the function that calls them."""
+        return str(self._executable().llvm())
+
     # inner
     def _executable(self) -> Any:
-        """The native form of the schedule, made once; `None` where it is interpreted."""
+        """The native form of the schedule, made once, or the reason why it is interpreted."""
         if self._native is _UNKNOWN:
             self._native = import_module("topos.backend.native.executable").executable(
                 self._spec, self._rows, self._kept
@@ -179,10 +188,11 @@ class Plan:
         sources = [index for index in self._rows if not spec.rows[index].operands]
         values = source_payloads(spec, sources, table, fed.at(step))
         watch = Watch(spec) if entry.diagnose else None
-        native = None if entry.diagnose or entry.backward else self._executable()
-        if native is None:
+        native = self._executable()
+        if entry.diagnose or entry.backward or not hasattr(native, "run"):
             execute(self._steps, values, watch)
         else:
+            check_subnormals()
             values.update(native.run(values))
         for index in self._kept:
             values[index] = owned(values[index], fed.borrowed)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from topos.backend.native.arena import LINE
+from topos.backend.native.arithmetic import has_arithmetic
 from topos.backend.native.compiler import compiled
-from topos.backend.native.groups import Lowering
+from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.llvm import available
 from topos.backend.native.program import Program, assembled, texts
+from topos.backend.native.settings import environment
 from topos.backend.native.target import Target, current
 from topos.backend.native.writers import write
 from topos.graph.spec import Spec
@@ -55,6 +58,20 @@ class Executable:
         self._arenas.append(arena)
         return results
 
+    def explain(self) -> str:
+        """The groups in order, each with its rows, what it reads and stores, its kernel and tiles; then the memory."""
+        lines = self._lowering.describe().splitlines()
+        kernels = [f"  {call.kernel.name}, {call.kernel.tiles} tiles" for call in self._program.calls]
+        told = [line + kernel for line, kernel in zip(lines, kernels, strict=True)]
+        count = len(self._program.kernels)
+        return "\n".join(
+            [*told, f"native: {len(told)} groups, {count} kernels, arena of {self._program.arena.bytes} bytes"]
+        )
+
+    def llvm(self) -> str:
+        """The text of every kernel once, and of the function that calls them."""
+        return "\n".join([*texts(self._program.calls).values(), self._program.main()])
+
     def _source(self, tensor: Tensor) -> Array:
         """A payload's numbers, or its ids, next to one another."""
         if tensor.ids is not None:
@@ -77,12 +94,37 @@ class Executable:
         return array
 
 
-def executable(spec: Spec, scheduled: Sequence[int], kept: frozenset[int]) -> Executable | None:
-    """The native form of a schedule, or `None` where some group has to be interpreted."""
+class Interpreted(NamedTuple):
+    """A schedule that the interpreter runs, and why."""
+
+    reason: str
+
+    def explain(self) -> str:
+        """The reason."""
+        return f"interpreted: {self.reason}"
+
+    def llvm(self) -> str:
+        """No text."""
+        return f"; interpreted: {self.reason}\n"
+
+
+def executable(spec: Spec, scheduled: Sequence[int], kept: frozenset[int]) -> Executable | Interpreted:
+    """The native form of a schedule, compiled, or why there is none."""
+    if environment("TOPOS_NATIVE") == "0":
+        return Interpreted("TOPOS_NATIVE=0")
+    reason = available()
+    if reason is not None:
+        return Interpreted(reason)
+    elements = {spec.rows[row].element or spec.element for row in scheduled}
+    for element in elements:
+        if not has_arithmetic(element):
+            return Interpreted(f"element {element} has no native reading")
     target = current()
     lowering = Lowering(spec, scheduled, kept)
     program = assembled(lowering, lambda given, group: write(given, group, target))
-    return None if program is None else Executable(lowering, program, target)
+    if isinstance(program, Group):
+        return Interpreted(f"no kernel for {spec.label(program.rows[-1])}")
+    return Executable(lowering, program, target)
 
 
 def _is_constant(lowering: Lowering, row: int) -> bool:

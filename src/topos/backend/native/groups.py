@@ -18,6 +18,11 @@ from topos.op.reduction import AlongAxis
 from topos.shape import Shape
 from topos.tensor import Tensor
 
+MOST_ROWS = 128
+"""Rows in one loop: longer chains are cut, so that equal stretches of them print equal kernels."""
+NEAR = 64
+"""How many groups later a row may still join one."""
+
 
 class Group(NamedTuple):
     """Rows that one kernel computes, in order; the last one gives it its name.
@@ -106,8 +111,9 @@ class Lowering:
                 home = self.home[view.row]
                 own = view.row == operand and self._is_loop(home)
                 earliest = max(earliest, home if own and self.spec.rows[operand].shape == shape else home + 1)
-        for at in range(earliest, len(self.rows)):
-            if self._is_loop(at) and self.spec.rows[self.rows[at][-1]].shape == shape:
+        for at in range(earliest, min(len(self.rows), earliest + NEAR)):
+            same = self._is_loop(at) and self.spec.rows[self.rows[at][-1]].shape == shape
+            if same and len(self.rows[at]) < MOST_ROWS:
                 self._put(row, at)
                 return
         self._alone(row)

@@ -47,11 +47,12 @@ class Program(NamedTuple):
             lines += _loaded(first_kernel + at, f"kernel{at}")
         most = max((len(call.operands) + 1 for call in self.calls), default=1)
         lines.append(f"  %arguments = alloca [{most} x ptr], align 16")
+        names = {name: at for at, name in enumerate(self.kernels)}
         for at, call in enumerate(self.calls):
-            lines += self._call(at, call)
+            lines += self._call(at, call, names)
         return "\n".join([*lines, "  ret void", "}", ""])
 
-    def _call(self, at: int, call: Call) -> list[str]:
+    def _call(self, at: int, call: Call, names: dict[str, int]) -> list[str]:
         lines = []
         operands = [
             ("%arena", self.arena.offsets[o.row] + o.offset_bytes)
@@ -68,7 +69,7 @@ class Program(NamedTuple):
                 f"  {slot} = getelementptr ptr, ptr %arguments, i64 {place}",
                 f"  store ptr {pointer}, ptr {slot}, align 8",
             ]
-        kernel = f"%kernel{self.kernels.index(call.kernel.name)}"
+        kernel = f"%kernel{names[call.kernel.name]}"
         if call.kernel.tiles > 1:
             lines.append(f"  call void %run(ptr {kernel}, ptr %arguments, i64 {call.kernel.tiles})")
         else:
@@ -86,13 +87,13 @@ def _loaded(slot: int, name: str) -> list[str]:
 Writer = Callable[[Lowering, Group], tuple[Kernel, list[Operand]] | None]
 
 
-def assembled(lowering: Lowering, write: Writer) -> Program | None:
-    """The program of a lowering, or `None` where some group has no kernel."""
+def assembled(lowering: Lowering, write: Writer) -> Program | Group:
+    """The program of a lowering, or the first group that has no kernel."""
     calls = []
     for group in lowering.groups:
         written = write(lowering, group)
         if written is None:
-            return None
+            return group
         calls.append(Call(*written))
     arena = arranged(lowering, [call.kernel.scratch_bytes for call in calls])
     rows = dict.fromkeys(operand.row for call in calls for operand in call.operands if operand.row not in arena.offsets)
