@@ -24,7 +24,9 @@ class Kernel(NamedTuple):
     helpers: tuple[str, ...] = ()
 
 
-def named(stem: str, body: Callable[[str], str], tiles: int, scratch_bytes: int = 0, helpers: tuple[str, ...] = ()) -> Kernel:
+def named(
+    stem: str, body: Callable[[str], str], tiles: int, scratch_bytes: int = 0, helpers: tuple[str, ...] = ()
+) -> Kernel:
     """A kernel named by its own text: `body(name)` writes the definition of `@name`."""
     digest = hashlib.blake2b(body("kernel").encode(), digest_size=8).hexdigest()
     name = f"{stem}_{digest}"

@@ -99,7 +99,9 @@ def _probed(cpu: str, has: dict[str, bool], masked: bool) -> Target:
 
 def _width_without_fma(cpu: str, features: str) -> int:
     """Where a fused multiply-add is a call per number, the loads say nothing: ask for a product instead."""
-    text = _PROBE.replace("call <16 x float> @llvm.fma.v16f32(<16 x float> %x, <16 x float> %x, <16 x float> %x)", "%P%")
+    text = _PROBE.replace(
+        "call <16 x float> @llvm.fma.v16f32(<16 x float> %x, <16 x float> %x, <16 x float> %x)", "%P%"
+    )
     product = text.replace("%P%", "fmul <16 x float> %x, %x")
     return 32 if "ymm" in ask(lambda: _assembly(cpu, features, product)) else 16
 
