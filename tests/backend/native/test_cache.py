@@ -89,9 +89,9 @@ def test_a_truncated_file_is_compiled_again(script, own_cache):
     damaged = sorted(own_cache.iterdir())[3]
     damaged.write_bytes(damaged.read_bytes()[:100])
     text = """
-        import warnings
-        warnings.simplefilter("ignore")
-    """
+    import warnings
+    warnings.simplefilter("ignore")
+    """.rstrip()
     assert script(text + FILL) == "1 19\n"
     assert script(FILL) == "0 20\n"
 

@@ -186,7 +186,7 @@ def test_ctrl_c_during_a_long_compilation(script):
     text = f"""
         import ctypes, os, signal, sys, threading, time
         sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from texts import adding
+        from texts import adding, long
         from topos.backend.native.compiler import compiled
         from topos.backend.native import counts
         compiled(adding(1))

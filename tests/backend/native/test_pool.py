@@ -396,7 +396,8 @@ def test_flush_to_zero_of_the_caller_is_undone_and_restored(made):
         set_mode(addresses[3])
     assert bare[0] == 0.0
     assert (numbers.view(np.int64) == np.int64(1) << 51).all()
-    assert after[0] == FLUSHING
+    # But for the flags that `halve` raised.
+    assert after[0] & ~0x3F == FLUSHING & ~0x3F
 
 
 @pytest.mark.parametrize("wait", ["futex", "condition", "polling"])

@@ -35,6 +35,8 @@ class Pool:
 
     def __init__(self, wait: str | None = None) -> None:
         self._wait = wait or pool_text.waiting()
+        # The state is part of the code: equal texts are one library, and would be one pool.
+        self._name = f"; pool {next(_serial)}\n"
         self._lock = threading.Lock()
         self._library: Library | None = None
         self._threads: list[threading.Thread] = []
@@ -95,9 +97,7 @@ class Pool:
 
     def _loaded(self) -> Library:
         if self._library is None:
-            # The state is part of the code: equal texts would be one library, and one pool.
-            name = f"; pool {next(_serial)}\n"
-            library = compiled(name + pool_text.pool_text(architecture(), self._wait) + mode())
+            library = compiled(self._name + pool_text.pool_text(architecture(), self._wait) + mode())
             run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
             self._run = run(library.addresses["pool_run_from_python"])
             self._library = library

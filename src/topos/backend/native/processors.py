@@ -31,7 +31,7 @@ def _quotas(root: Path) -> Iterator[float]:
 def _groups(root: Path) -> list[tuple[Path, list[Path]]]:
     """The group of this process under each controller of processor time, and where groups are mounted."""
     found = []
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             relative, folder = Path(path.lstrip("/")), root / "sys/fs/cgroup"
