@@ -6,15 +6,14 @@ nobody has taken. Whoever finds `left` above 0 takes one by compare-and-swap fro
 late the worker came: a worker that saw an older job finds `left` at 0, or takes part in the newer one. The dispatcher
 takes tiles like everybody else, then waits until the others' `done` adds up. `busy` lets one job in at a time; whoever
 finds it taken, a tile that dispatches included, runs its own tiles in a loop, and so nothing ever waits in a circle.
-
-A worker that has found nothing for a while sleeps. It counts itself in `sleepers` and then looks at `left` once more;
-the dispatcher writes `left` and then looks at `sleepers`: one of the two sees the other.
 """
 
 from __future__ import annotations
 
 import platform
 import sys
+
+from topos.backend.native.pool_waits import WAITS
 
 # Where each word of the state lies. What one thread writes while others read stands 128 bytes from the next: processors
 # fetch lines of 64 in pairs.
@@ -46,7 +45,7 @@ def pool_text(kind: str, wait: str) -> str:
     }.get(kind, 'fence syncscope("singlethread") seq_cst')
     declared = {"x86": "declare void @llvm.x86.sse2.pause()", "aarch64": "declare void @llvm.aarch64.hint(i32)"}
     give_way = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
-    text = "\n".join([_POOL, _WAITS[wait], declared.get(kind, "")])
+    text = "\n".join([_POOL, WAITS[wait], declared.get(kind, "")])
     words = {
         "PAUSE": pause, "GIVE_WAY": give_way, "PATIENCE": _PATIENCE, "STATE_BYTES": STATE_BYTES,
         "FUTEX": _FUTEX_NUMBERS.get(platform.machine(), 202),
@@ -241,84 +240,3 @@ define internal i1 @nothing(i64 %epoch) nounwind {
   ret i1 %answer
 }
 """
-
-_WAITS = {
-    "futex": """
-declare i64 @syscall(i64, ...)
-define void @pool_prepare() nounwind {
-  ret void
-}
-define internal void @sleep(i64 %epoch) nounwind {
-entry:
-  %before = atomicrmw add ptr $SLEEPERS$, i64 1 seq_cst, align 8
-  %seen = load atomic i32, ptr $SEQUENCE$ seq_cst, align 4
-  %nothing = call i1 @nothing(i64 %epoch)
-  br i1 %nothing, label %wait, label %end
-wait:
-  %unused = call i64 (i64, ...) @syscall(i64 $FUTEX$, ptr $SEQUENCE$, i64 128, i32 %seen, ptr null, ptr null, i64 0)
-  br label %end
-end:
-  %after = atomicrmw sub ptr $SLEEPERS$, i64 1 seq_cst, align 8
-  ret void
-}
-define internal void @wake(i64 %most) nounwind {
-  %before = atomicrmw add ptr $SEQUENCE$, i32 1 seq_cst, align 4
-  %few = call i64 @llvm.umin.i64(i64 %most, i64 2147483647)
-  %unused = call i64 (i64, ...) @syscall(i64 $FUTEX$, ptr $SEQUENCE$, i64 129, i64 %few, ptr null, ptr null, i64 0)
-  ret void
-}
-declare i64 @llvm.umin.i64(i64, i64)
-""",
-    "condition": """
-declare i32 @pthread_mutex_init(ptr, ptr)
-declare i32 @pthread_mutex_lock(ptr)
-declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_broadcast(ptr)
-define void @pool_prepare() nounwind {
-  %mutex = call i32 @pthread_mutex_init(ptr $MUTEX$, ptr null)
-  %condition = call i32 @pthread_cond_init(ptr $CONDITION$, ptr null)
-  ret void
-}
-define internal void @sleep(i64 %epoch) nounwind {
-entry:
-  %locked = call i32 @pthread_mutex_lock(ptr $MUTEX$)
-  %before = atomicrmw add ptr $SLEEPERS$, i64 1 seq_cst, align 8
-  %nothing = call i1 @nothing(i64 %epoch)
-  br i1 %nothing, label %wait, label %end
-wait:
-  %unused = call i32 @pthread_cond_wait(ptr $CONDITION$, ptr $MUTEX$)
-  br label %end
-end:
-  %after = atomicrmw sub ptr $SLEEPERS$, i64 1 seq_cst, align 8
-  %unlocked = call i32 @pthread_mutex_unlock(ptr $MUTEX$)
-  ret void
-}
-define internal void @wake(i64 %most) nounwind {
-  %locked = call i32 @pthread_mutex_lock(ptr $MUTEX$)
-  %unused = call i32 @pthread_cond_broadcast(ptr $CONDITION$)
-  %unlocked = call i32 @pthread_mutex_unlock(ptr $MUTEX$)
-  ret void
-}
-""",
-    "polling": """
-declare $NAP_DECLARED$
-define void @pool_prepare() nounwind {
-  ret void
-}
-define internal void @sleep(i64 %epoch) nounwind {
-entry:
-  %nothing = call i1 @nothing(i64 %epoch)
-  br i1 %nothing, label %wait, label %end
-wait:
-  call $NAP_TYPE$ @$NAP$
-  br label %end
-end:
-  ret void
-}
-define internal void @wake(i64 %most) nounwind {
-  ret void
-}
-""",
-}
