@@ -115,8 +115,9 @@ def key_of(*facts: str) -> str:
 
 
 def current() -> Cache | None:
-    """The cache of this process: in the folder that TOPOS_CACHE names, or else in the user's; `None` where it is unsafe
-    or cannot be made. An empty TOPOS_CACHE asks for none.
+    """The cache of this process, in the folder that TOPOS_CACHE names or else in the user's.
+
+    `None` where the folder is unsafe or cannot be made, and where TOPOS_CACHE is there and empty.
     """
     named = os.environ.get("TOPOS_CACHE")
     if named is not None and not named.strip():

@@ -112,6 +112,7 @@ def _described(text: str) -> str:
 
 # What follows runs on LLVM's thread alone, and so without locks.
 _remembered: OrderedDict[str, bytes] = OrderedDict()
+_remembered_bytes = 0
 _loaded_libraries: weakref.WeakValueDictionary[str, Library] = weakref.WeakValueDictionary()
 
 
@@ -123,11 +124,14 @@ def _recalled(key: str) -> bytes | None:
 
 def _remember(key: str, content: bytes) -> bool:
     """Keeps an object at hand, and lets the oldest go; whether it is new."""
-    new = key not in _remembered
+    global _remembered_bytes
+    if key in _remembered:
+        return False
     _remembered[key] = content
-    while sum(map(len, _remembered.values())) > _REMEMBERED_BYTES:
-        _remembered.popitem(last=False)
-    return new
+    _remembered_bytes += len(content)
+    while _remembered_bytes > _REMEMBERED_BYTES:
+        _remembered_bytes -= len(_remembered.popitem(last=False)[1])
+    return True
 
 
 def _made(text: str, key: str, target: Target) -> tuple[bytes, bool]:

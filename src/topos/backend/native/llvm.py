@@ -29,6 +29,7 @@ class _Desk:
     def __init__(self) -> None:
         self.queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.quiet = threading.Lock()
+        self.starting = threading.RLock()  # a finalizer may come back to it
         self.thread: threading.Thread | None = None
         self.closed = False
 
@@ -38,8 +39,10 @@ class _Desk:
             return
         self.queue.put(work)
         if self.thread is None or not self.thread.is_alive():
-            self.thread = threading.Thread(target=self._serve, name="topos-llvm", daemon=True)
-            self.thread.start()
+            with self.starting:
+                if self.thread is None or not self.thread.is_alive():
+                    self.thread = threading.Thread(target=self._serve, name="topos-llvm", daemon=True)
+                    self.thread.start()
 
     def _serve(self) -> None:
         while (work := self.queue.get()) is not None:
@@ -47,6 +50,7 @@ class _Desk:
                 work()
             # The last piece of work holds what it was asked about, such as a library that is to be let go.
             del work
+        self.queue.put(None)  # for a second thread, which a Ctrl-C at the wrong moment may have started
 
     def close(self) -> None:
         """The end of the interpreter: what was asked for is finished, since LLVM cannot be left in the middle."""
