@@ -141,6 +141,11 @@ class Lanes:
         if active >= self.width:
             text.do(f"store {kind} {value}, ptr {pointer}, align {size}")
             return
+        if active == 1:
+            # Not masked: LLVM 22 stores four bytes for the first of sixteen i16 that were truncated from i32.
+            one = text.let(f"extractelement {kind} {value}, i32 0")
+            text.do(f"store {item} {one}, ptr {pointer}, align {size}")
+            return
         name = self._intrinsic("store", item)
         text.need(f"declare void {name}({kind}, ptr, <{self.width} x i1>)")
         mask = f"<{self.width} x i1> {self._mask(active)}"
@@ -164,6 +169,12 @@ class Lanes:
 
     def _intrinsic(self, what: str, item: str) -> str:
         return f"@llvm.masked.{what}.v{self.width}{ {'i16': 'i16', 'float': 'f32', 'double': 'f64'}[item] }.p0"
+
+
+def prefetch(text: Text, pointer: str, write: bool, locality: int) -> None:
+    """A cache line wanted soon; no address is wrong here."""
+    text.need("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    text.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {int(write)}, i32 {locality}, i32 1)")
 
 
 def rounded(text: Text, value: str, width: int) -> str:
