@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from topos.backend.native.products.fused import fused
 from topos.backend.native.products.text import Text
+from topos.backend.native.products.transpose import transposed
 from topos.backend.native.target import Target
 
 
@@ -110,18 +111,11 @@ class Lanes:
         for lane in range(self.width):
             place = text.at(pointer, min(lane, active - 1) * stride * self.item_bytes)
             lines.append(self.load(text, place, self.width))
-        half = self.width // 2
-        mixed = [
-            [place // 2 + (place % 2) * self.width + part * half for place in range(self.width)] for part in (0, 1)
-        ]
-        for _ in range(self.width.bit_length() - 1):
-            pairs = zip(lines[:half], lines[half:], strict=True)
-            lines = [
-                text.let(f"shufflevector {self.vector} {one}, {self.vector} {two}, {self._order(mixed[part])}")
-                for one, two in pairs
-                for part in (0, 1)
-            ]
-        return lines
+
+        def shuffle(one: str, two: str, order: list[int]) -> str:
+            return text.let(f"shufflevector {self.vector} {one}, {self.vector} {two}, {self._order(order)}")
+
+        return transposed(lines, 16 // self.wide_bytes, shuffle)
 
     # arithmetic
     def fma(self, text: Text, a: str, b: str, c: str) -> str:
