@@ -37,6 +37,8 @@ class _Dots:
         """The results at some (row, column): whole blocks some at a time, the blocks left over, the tail, the store."""
         text, scalar = self.text, self.lanes.scalar
         whole, rest = divmod(self.task.terms, BLOCK)
+        if self.is_long(len(places), whole):
+            return self.store(places, [self.long(place) for place in places])
         side = max(1, min(CHAINS // len(places), whole))
         totals = ["0.0"] * len(places)
 
@@ -49,6 +51,11 @@ class _Dots:
             totals = self.blocks(places, totals, str(whole // side * side * BLOCK), whole % side, BLOCK)
         if rest:
             totals = self.blocks(places, totals, str(whole * BLOCK), 1, rest)
+        return self.store(places, totals)
+
+    def store(self, places: list[tuple[int, int]], totals: Sequence[str]) -> None:
+        """Finished results to their places."""
+        text, scalar = self.text, self.lanes.scalar
         for (row, column), total in zip(places, totals, strict=True):
             value = text.let(f"insertelement {self.one.vector} poison, {scalar} {total}, i32 0")
             offset = row * self.task.out[0] + column * self.task.out[1]
@@ -90,3 +97,49 @@ class _Dots:
             place = places.index((row, column))
             values[place] = text.let(f"fadd {lanes.scalar} {values[place]}, {value}")
         return values
+
+    # one long chain of blocks: a lane for each block
+    def is_long(self, results: int, whole: int) -> bool:
+        """Whether some vectors of blocks pay for transposing both operands."""
+        consecutive = self.task.left[1] == self.task.right[0] == 1
+        return consecutive and results <= 2 and 2 * whole >= self.lanes.width and self.lanes.has_fma
+
+    def long(self, place: tuple[int, int]) -> str:
+        """One result: as many blocks as lanes at a time, the blocks left over in some lanes, the tail."""
+        text, lanes = self.text, self.lanes
+        whole, rest = divmod(self.task.terms, BLOCK)
+        end = whole - whole % lanes.width
+        total = "0.0"
+        if end:
+
+            def some(block: str, values: Sequence[str]) -> list[str]:
+                return [self.beside(place, values[0], text.mul(block, BLOCK), lanes.width)]
+
+            (total,) = text.loop("0", str(end), lanes.width, some, [(lanes.scalar, total)])
+        if end < whole:
+            total = self.beside(place, total, str(end * BLOCK), whole - end)
+        if rest:
+            (total,) = self.blocks([place], [total], str(whole * BLOCK), 1, rest)
+        return total
+
+    def beside(self, place: tuple[int, int], total: str, start: str, count: int) -> str:
+        """`count` blocks from term `start` on, one in each lane, added to the total in order."""
+        text, lanes = self.text, self.lanes
+        offset = text.mul(start, lanes.item_bytes)
+        left = text.at(text.at(self.work.left, place[0] * self.task.left[0] * lanes.item_bytes), offset)
+        right = text.at(text.at(self.work.right, place[1] * self.task.right[1] * lanes.item_bytes), offset)
+
+        def step(term: str, values: Sequence[str]) -> list[str]:
+            (chain,) = values
+            here = text.mul(term, lanes.item_bytes)
+            ones = lanes.transposed(text, text.at(left, here), BLOCK, count)
+            twos = lanes.transposed(text, text.at(right, here), BLOCK, count)
+            for one, two in zip(ones, twos, strict=True):
+                chain = lanes.fma(text, one, two, chain)
+            return [chain]
+
+        (sums,) = text.loop("0", str(BLOCK), lanes.width, step, [(lanes.vector, "zeroinitializer")])
+        for lane in range(count):
+            block = text.let(f"extractelement {lanes.vector} {sums}, i32 {lane}")
+            total = text.let(f"fadd {lanes.scalar} {total}, {block}")
+        return total

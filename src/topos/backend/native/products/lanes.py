@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from topos.backend.native.products.fused import fused
 from topos.backend.native.products.text import Text
+from topos.backend.native.products.transpose import transposed
 from topos.backend.native.target import Target
 
 
@@ -110,18 +111,11 @@ class Lanes:
         for lane in range(self.width):
             place = text.at(pointer, min(lane, active - 1) * stride * self.item_bytes)
             lines.append(self.load(text, place, self.width))
-        half = self.width // 2
-        mixed = [
-            [place // 2 + (place % 2) * self.width + part * half for place in range(self.width)] for part in (0, 1)
-        ]
-        for _ in range(self.width.bit_length() - 1):
-            pairs = zip(lines[:half], lines[half:], strict=True)
-            lines = [
-                text.let(f"shufflevector {self.vector} {one}, {self.vector} {two}, {self._order(mixed[part])}")
-                for one, two in pairs
-                for part in (0, 1)
-            ]
-        return lines
+
+        def shuffle(one: str, two: str, order: list[int]) -> str:
+            return text.let(f"shufflevector {self.vector} {one}, {self.vector} {two}, {self._order(order)}")
+
+        return transposed(lines, 16 // self.wide_bytes, shuffle)
 
     # arithmetic
     def fma(self, text: Text, a: str, b: str, c: str) -> str:
@@ -140,6 +134,11 @@ class Lanes:
         kind = f"<{self.width} x {item}>"
         if active >= self.width:
             text.do(f"store {kind} {value}, ptr {pointer}, align {size}")
+            return
+        if active == 1:
+            # Not masked: LLVM 22 stores four bytes for the first of sixteen i16 that were truncated from i32.
+            one = text.let(f"extractelement {kind} {value}, i32 0")
+            text.do(f"store {item} {one}, ptr {pointer}, align {size}")
             return
         name = self._intrinsic("store", item)
         text.need(f"declare void {name}({kind}, ptr, <{self.width} x i1>)")
@@ -164,6 +163,12 @@ class Lanes:
 
     def _intrinsic(self, what: str, item: str) -> str:
         return f"@llvm.masked.{what}.v{self.width}{ {'i16': 'i16', 'float': 'f32', 'double': 'f64'}[item] }.p0"
+
+
+def prefetch(text: Text, pointer: str, write: bool, locality: int) -> None:
+    """A cache line wanted soon; no address is wrong here."""
+    text.need("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    text.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {int(write)}, i32 {locality}, i32 1)")
 
 
 def rounded(text: Text, value: str, width: int) -> str:

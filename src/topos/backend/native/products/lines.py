@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.frame import Kind, Work, frame
-from topos.backend.native.products.lanes import Results
+from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.text import Text
 
 _PREFETCH_BYTES = 1 << 20  # a right operand below this stays in L2 by itself
@@ -120,7 +120,6 @@ class _Panel:
         """The same terms of the next panel, into L2: a hardware prefetcher follows no more than a few lines at once."""
         if self.task.columns * self.task.terms * self.lanes.item_bytes < _PREFETCH_BYTES:
             return
-        self.text.need("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for lane in range(self.lanes.width):
             ahead = self.text.at(source, (self.lanes.width + lane) * self.task.right[1] * self.lanes.item_bytes)
-            self.text.do(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
+            prefetch(self.text, ahead, write=False, locality=2)
