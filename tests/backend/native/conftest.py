@@ -1,4 +1,4 @@
-"""Every test has a cache of its own, and subprocesses find the package as this one does."""
+"""Every test has a cache of its own, and subprocesses find the package as this one does; NumPy keeps quiet."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 Script = Callable[..., str]
@@ -19,6 +20,13 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("TOPOS_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Silence NumPy's floating-point warnings, as callers of element methods do."""
+    with np.errstate(all="ignore"):
+        yield
 
 
 @pytest.fixture
