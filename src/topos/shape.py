@@ -8,6 +8,18 @@ from math import prod
 
 from topos.errors import ShapeError
 
+MOST_AXES = 64
+"""NumPy's arrays have no more."""
+
+MOST_ELEMENTS = 1 << 59
+"""Of 16 bytes each they fill the address space; extents of zero beside them do not count."""
+
+_UNORDERED = (set, frozenset, dict)
+
+
+def _held(extents: Iterable[int]) -> int:
+    return prod(extent for extent in extents if extent)
+
 
 class Shape(tuple[int, ...]):
     """Extents, outermost axis first; zero extents are legal and rank 0 is a scalar.
@@ -27,6 +39,8 @@ class Shape(tuple[int, ...]):
     def __new__(cls, extents: Iterable[int] = ()) -> Shape:
         if type(extents) is Shape:
             return extents
+        if isinstance(extents, _UNORDERED):
+            raise ShapeError(f"shape: wants a sequence of extents, got {extents!r}, which has no order")
         if isinstance(extents, int):
             hint = f"a vector of that length is [{extents}]"
             raise ShapeError(f"shape: wants a sequence of extents, got {extents!r}; {hint}")
@@ -34,8 +48,13 @@ class Shape(tuple[int, ...]):
             shape = super().__new__(cls, map(operator.index, extents))
         except TypeError:
             raise ShapeError(f"shape: extents must be integers, got {extents!r}") from None
-        if shape and min(shape) < 0:
-            raise ShapeError(f"shape: extents must not be negative, got {shape}")
+        if shape:
+            if min(shape) < 0:
+                raise ShapeError(f"shape: extents must not be negative, got {shape}")
+            bits = max(shape).bit_length() or 1
+            if bits * len(shape) > 59 and (len(shape) > MOST_AXES or _held(shape) > MOST_ELEMENTS):
+                facts = f"got {len(shape)} axes and {_held(shape)} elements in {shape}"
+                raise ShapeError(f"shape: at most {MOST_AXES} axes and 2**59 elements, {facts}")
         return shape
 
     @property
@@ -67,6 +86,20 @@ class Shape(tuple[int, ...]):
             raise ShapeError(f"{rule}: no axis {axis} in shape {self} of rank {rank}")
         return position % rank
 
+    def gap(self, axis: int, rule: str) -> int:
+        """The position of a new axis, `0 .. rank`, counted from the front; a negative one counts from the end.
+
+        Raises `ShapeError` that names the rule, the axis and the shape where there is no such place.
+        """
+        try:
+            position = operator.index(axis)
+        except TypeError:
+            raise ShapeError(f"{rule}: an axis must be an integer, got {axis!r}") from None
+        rank = len(self)
+        if not -rank - 1 <= position <= rank:
+            raise ShapeError(f"{rule}: no place for a new axis {axis} in {self}")
+        return position if position >= 0 else position + rank + 1
+
     def without_axis(self, axis: int) -> Shape:
         """The shape with one axis taken out."""
         axis = self.axis(axis, "without_axis")
@@ -74,6 +107,7 @@ class Shape(tuple[int, ...]):
 
     def with_axis(self, axis: int, extent: int) -> Shape:
         """The shape with an axis of `extent` put in before position `axis`, `0 .. rank`."""
+        axis = self.gap(axis, "with_axis")
         return Shape((*self[:axis], extent, *self[axis:]))
 
     def __eq__(self, other: object) -> bool:

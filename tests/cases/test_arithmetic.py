@@ -130,7 +130,7 @@ def test_c24_a_thread_that_flushes_subnormals_is_refused(flag):
     y = detach(x * 2)
     network = tape.into_network()
     entry = network.entry([y]).backward()
-    before = network.forward(network.parameters())
+    before, resident = network.forward(network.parameters()), Tensor(1e-45)
     store, load, _code = _mxcsr()
 
     def under_flag() -> tuple[list[str], bool]:
@@ -145,6 +145,9 @@ def test_c24_a_thread_that_flushes_subnormals_is_refused(flag):
                 lambda: entry.interpret(network.parameters()),
                 lambda: entry.lower().forward(network.parameters()),
                 lambda: before.backward(y),
+                lambda: resident * 2,
+                lambda: Tensor([1e-45]),
+                lambda: Tape().parameter(1e-45),
             ):
                 with pytest.raises(ExactnessError) as refused:
                     attempt()
@@ -162,6 +165,39 @@ def test_c24_a_thread_that_flushes_subnormals_is_refused(flag):
     }
     assert left_alone
     assert_same_bits(entry.interpret(network.parameters()).of(y), np.float32(1e-45) * np.float32(2))
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or platform.system() != "Linux", reason="sets the control word of an x86-64"
+)
+@pytest.mark.parametrize("rounding", [0x2000, 0x4000, 0x6000], ids=["down", "up", "towards zero"])
+def test_c24_a_thread_that_rounds_another_way_is_refused(rounding):
+    """The same for a rounding that is not to nearest."""
+    network, y = Tape.record(lambda tape: tape.parameter(1.0) / 3)
+    resident = Tensor(1.0)
+    store, load, _code = _mxcsr()
+
+    def under_rounding() -> list[str]:
+        word = ctypes.c_uint32()
+        store(ctypes.addressof(word))
+        load(ctypes.addressof(ctypes.c_uint32(word.value | rounding)))
+        try:
+            refusals = []
+            for attempt in (
+                lambda: network.forward(network.parameters()),
+                lambda: network.entry(y).lower().forward(network.parameters()),
+                lambda: resident / 3,
+                lambda: Tensor([0.1]),
+            ):
+                with pytest.raises(ExactnessError) as refused:
+                    attempt()
+                refusals.append(str(refused.value).split(" (")[0])
+        finally:
+            load(ctypes.addressof(word))
+        return refusals
+
+    with ThreadPoolExecutor(1) as pool:
+        assert set(pool.submit(under_rounding).result()) == {"run: this thread does not round to nearest"}
 
 
 def test_c29_maxima_with_nan(values, gradients):

@@ -260,3 +260,38 @@ def test_what_is_no_symbol_is_refused() -> None:
         lambda: Entry(["loss"]),
     ):
         assert message(KinshipError, call).startswith("entry: wants symbols, got ")
+
+
+def test_what_is_no_mapping_is_no_carry() -> None:
+    network, n = recorded()
+    for carry in ([(n.x, n.hidden)], n.x, 1):
+        for call in (lambda c=carry: network.entry(n.loss).carry(c), lambda c=carry: Entry(n.loss, carry=c)):  # type: ignore[misc]
+            assert message(KinshipError, call).startswith("carry: wants a mapping from sources to symbols, got ")
+
+
+def test_the_results_of_a_plan_are_handed_out_as_a_copy() -> None:
+    network, n = recorded()
+    plan = network.entry(n.loss).lower()
+    plan.results.append(n.hidden)
+    plan.results.clear()
+    assert plan.results == [n.loss]
+    assert plan.forward(network.parameters()).of(n.loss).shape == []
+
+
+def test_a_bound_entry_and_a_run_copy_as_themselves_and_are_not_pickled() -> None:
+    network, n = recorded()
+    bound = network.entry(n.loss)
+    for held in (bound, bound.interpret(network.parameters())):
+        assert copy.copy(held) is held
+        assert copy.deepcopy([held])[0] is held
+        with pytest.raises(TypeError, match="holds its spec and is not pickled; "):
+            pickle.dumps(held)
+
+
+def test_gradients_are_read_by_adjoints() -> None:
+    network, n = recorded()
+    run = network.forward(network.parameters())
+    for other in (None, [(n.w, n.w)], n.w):
+        assert message(KinshipError, lambda o=other: run.recorded_gradients(o)).startswith(  # type: ignore[misc]
+            "recorded_gradients: wants Adjoints, got "
+        )

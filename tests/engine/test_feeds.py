@@ -313,4 +313,12 @@ def test_a_function_names_each_input_once_and_only_results() -> None:
         with pytest.raises(Exception) as caught:
             plan.function(inputs, outputs)
         assert text in str(caught.value)
+    for inputs, outputs, text in (
+        ("x", [n.rows], "function: wants a sequence of inputs, got str"),
+        (["x"], n.rows, "function: wants a sequence of outputs, got Symbol"),
+        (None, [n.rows], "function: wants a sequence of inputs, got NoneType"),
+    ):
+        with pytest.raises(FeedError) as refused:
+            plan.function(inputs, outputs)
+        assert str(refused.value) == text
     assert network.entry(n.w).lower().function([], [])(network.parameters()) == ()

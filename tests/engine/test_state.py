@@ -305,6 +305,7 @@ def test_a_refused_call_leaves_the_state() -> None:
         (lambda: plan.advance(state, {"x": np.zeros((1, 1, 2))}), "wants shape [1, 2], got [1, 1, 2]"),
         (lambda: plan.advance(state, {"y": 1.0}), "no node is named 'y'"),
         (lambda: plan.advance(state, [1.0]), "wants a mapping"),  # type: ignore[arg-type]
+        (lambda: plan.advance(state, steps=True), "steps must be an integer of at least 1, got True"),
         (lambda: plan.advance(state, steps=0), "steps must be an integer of at least 1, got 0"),
         (lambda: plan.advance(state, steps=-1), "steps must be an integer of at least 1, got -1"),
         (lambda: plan.advance(state, steps=1.5), "steps must be an integer of at least 1, got 1.5"),  # type: ignore[arg-type]
@@ -440,3 +441,9 @@ def test_what_a_state_holds_is_no_callers_array() -> None:
         plan.advance(state, {"x": fed}, steps=steps)
         fed[...] = 9
         assert state.of(held).tolist() == [1.0] * 3
+
+
+def test_steps_of_numpy_are_steps() -> None:
+    network, (count, after) = Tape.record(lambda tape: [count := tape.input(0.0), count + 1])
+    plan, state = network.entry(count).carry({count: after}).lower(), network.state()
+    assert plan.advance(state, steps=np.int64(3)).of(count).tolist() == [0.0, 1.0, 2.0]  # type: ignore[arg-type]

@@ -91,3 +91,20 @@ def test_a_run_answers_the_same_nesting() -> None:
     assert str(caught.value).endswith("test_detach.py:79 was not declared; observe it: entry.observe([symbol])")
     with pytest.raises(KinshipError):
         run.of(3)
+
+
+def test_a_nesting_that_holds_itself_is_refused() -> None:
+    x = Tape().leaf(1.0)
+    shared = [x]
+    assert len(detach([shared, shared, (shared,)])) == 3
+    round_about: list[Any] = [x]
+    round_about.append({"again": (round_about,)})
+    with pytest.raises(KinshipError, match="nesting: a list holds itself"):
+        detach(round_about)
+    symbol = x.symbol()
+    network = x.tape.into_network()
+    looped: list[Any] = [symbol]
+    looped.append(looped)
+    for use in (lambda: network.entry([looped]), lambda: network.forward(network.parameters()).of(looped)):
+        with pytest.raises(KinshipError, match="nesting: a list holds itself"):
+            use()

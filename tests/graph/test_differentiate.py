@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topos import Adjoints, KinshipError, Symbol, Tape, Tensor, Value, bf16, f64
+from topos import Adjoints, ElementError, KinshipError, Symbol, Tape, Tensor, Value, bf16, f64
 from topos.op import Opcode
 from topos.testing import assert_same_bits
 
@@ -326,3 +326,19 @@ def test_a_seed_of_one_tensor_is_linear() -> None:
     once, twice = tape.vjp(y, Tensor([1.0, 2.0, 3.0]), x).of(x), tape.vjp(y, [2.0, 4.0, 6.0], x).of(x)
     first, second = numbers(tape, once, twice)
     assert second == [2 * number for number in first]
+
+
+def test_a_seed_is_given() -> None:
+    tape = Tape()
+    x = tape.input([1.0, 2.0])
+    with pytest.raises(ElementError, match=r"vjp: wants a seed of the target's shape, got None"):
+        tape.vjp(x, None, [x])
+    assert len(tape) == 1
+
+
+def test_an_array_is_no_wrt() -> None:
+    tape = Tape()
+    x = tape.input(1.0)
+    for wrt in (np.array(1), np.ones(2)):
+        with pytest.raises(KinshipError, match="differentiate: wants a symbol, got ndarray"):
+            tape.differentiate(x, wrt)

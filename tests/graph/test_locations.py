@@ -196,3 +196,12 @@ def test_locations_can_be_switched_off() -> None:
     assert on[0].endswith("x  <string>:4")
     assert on[-2].endswith("<string>:4")
     assert len(on) == len(off)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder in use is not removed there")
+def test_recording_goes_on_where_the_working_folder_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    text = f"import os, sys\nos.chdir({str(folder)!r})\nos.rmdir({str(folder)!r})\n{CHILD}"
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, check=True, text=True)
+    assert "<string>:" in run.stdout

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topos import KinshipError, Network, Tape, Tensor, bf16, f32, f64
+from topos import KinshipError, Network, Symbol, Tape, Tensor, bf16, f32, f64
 from topos.testing import assert_same_bits
 
 
@@ -140,3 +140,14 @@ def test_a_fingerprint_is_the_same_after_reopening() -> None:
 )
 def test_a_fingerprint_is_of_this_machine_only_by_its_numbers(record: Callable[[Tape], Any]) -> None:
     assert Tape.record(record)[0].fingerprint == Tape.record(record)[0].fingerprint
+
+
+def test_what_is_no_name_names_nothing() -> None:
+    network, _ = Tape.record(lambda tape: tape.parameter(1.0, name="w"))
+    for name in ([], {}, None, 3):
+        with pytest.raises(KinshipError, match="symbol: no node is named "):
+            network.symbol(name)  # type: ignore[arg-type]
+    with pytest.raises(KinshipError, match="is not among the 1 nodes"):
+        network.node(Symbol(network.symbol("w").family, -1))
+    with pytest.raises(KinshipError, match="parameters: wants a mapping from symbols to payloads, got list"):
+        network.parameters().with_payloads([1.0])  # type: ignore[arg-type]

@@ -114,6 +114,9 @@ def test_a_tensor_of_another_element_is_refused_by_name() -> None:
     assert message(ElementError, lambda: Tape().leaf(1.0, element="f32")) == (  # type: ignore[arg-type]
         "payload: wants an element such as f32, got 'f32'"
     )
+    for element in ("f32", "", 0, np.zeros(2)):
+        with pytest.raises(ElementError, match="payload: wants an element such as f32, got "):
+            Tape().input(shape=[2], element=element)  # type: ignore[arg-type]
     assert message(ElementError, lambda: Tape(np.float32)).startswith("tape: wants an element such as f32, got ")  # type: ignore[arg-type]
 
 

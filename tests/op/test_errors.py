@@ -324,3 +324,101 @@ def test_a_shape_is_a_sequence_of_integers() -> None:
         with pytest.raises(ShapeError) as caught:
             Shape(extents)  # type: ignore[arg-type]
         assert str(caught.value) == message
+
+
+GARBAGE: list[Any] = [None, "a", 1.5, [1], {}, np.zeros(2), object()]
+
+
+@pytest.mark.parametrize("wrong", GARBAGE, ids=lambda wrong: type(wrong).__name__)
+def test_an_axis_that_is_no_integer_is_named_on_every_route(wrong: Any) -> None:
+    tensor, value = Tensor([[1.0, 2.0]]), Tape().input([[1.0, 2.0]])
+    for x in (tensor, value):
+        for rule, call in (
+            ("unsqueeze", lambda x=x: x.unsqueeze(wrong)),
+            ("stack", lambda x=x: stack([x, x], wrong)),
+            ("concat", lambda x=x: concat([x, x], wrong)),
+            ("permute", lambda x=x: x.permute([0, wrong])),
+            ("with_axis", lambda x=x: x.shape.with_axis(wrong, 1)),
+        ):
+            with pytest.raises(ShapeError, match=f"{rule}: an axis must be an integer, got "):
+                call()
+        with pytest.raises(ElementError, match="counted: wants an integer, got "):
+            x.counted(wrong)
+    assert len(value.tape) == 1
+
+
+def test_what_has_no_order_is_no_shape_and_no_list() -> None:
+    x = Tensor([[1.0, 2.0]])
+    for shape in ({1, 2}, frozenset([2]), {1: 2, 2: 1}):
+        with pytest.raises(ShapeError, match="shape: wants a sequence of extents, got .*, which has no order"):
+            x.reshape(shape)
+    for order in ({0, 1}, {0: 1, 1: 0}, None, 1, np.array(1), "01"):
+        with pytest.raises(ShapeError, match="permute: order must be a sequence of axes, got "):
+            x.permute(order)  # type: ignore[arg-type]
+    for values in ({x}, None, 3, x, np.ones(2), "xy"):
+        with pytest.raises(RecordedError):
+            concat(values, 0)  # type: ignore[type-var]
+    assert concat((part for part in (x, x)), 0).tolist() == [[1.0, 2.0], [1.0, 2.0]]
+    assert stack(iter([x, x]), -1).shape == [1, 2, 2]
+
+
+def test_a_spec_that_is_no_text_is_refused() -> None:
+    x = Tensor([[1.0, 2.0]])
+    with pytest.raises(ShapeError, match="einsum: wants its axes first, as in 'ij,jk->ik'"):
+        einsum(x, x)  # type: ignore[arg-type]
+
+
+def test_an_instruction_over_numbers_alone_has_nothing_to_run_on() -> None:
+    for operands in ([1.0, 2.0], (None, None)):
+        with pytest.raises(RecordedError, match="add: at least one operand must be a value or a tensor"):
+            op.Add().express(operands)
+    for operands in (None, 3, {1, 2}, Tensor([1.0, 2.0])):
+        with pytest.raises(ShapeError, match="add: wants a sequence of operands, got "):
+            op.Add().express(operands)  # type: ignore[arg-type]
+
+
+def test_a_shape_that_no_array_can_have_is_refused_at_its_line() -> None:
+    tape = Tape()
+    x = tape.input([1.0])
+    for call in (
+        lambda: tape.input(shape=[1] * 65),
+        lambda: tape.input(shape=[0] * 65),
+        lambda: tape.input(shape=[2**40, 2**40]),
+        lambda: tape.input(shape=[0, 2**62]),
+        lambda: x.broadcast_along(0, 2**40).broadcast_along(0, 2**40),
+        lambda: x.reshape([1] * 65),
+        lambda: x.pad(0, 0, 2**70),
+        lambda: Tensor.filled([2**62], 1.0),
+        lambda: Tensor([1.0]).pad(0, 0, 2**70),
+    ):
+        with pytest.raises(ShapeError, match=r"shape: at most 64 axes and 2\*\*59 elements, got "):
+            call()
+    assert tape.input(shape=[1] * 64).shape.rank == 64
+
+
+def test_a_window_that_stands_alone_may_step_as_far_as_it_likes() -> None:
+    x = Tensor([1.0, 2.0, 3.0])
+    for step in (5, 2**62, 2**70):
+        assert x.unfold(0, 2, step).tolist() == [[1.0, 2.0]]
+        assert x.unfold(0, 1, 1, step).tolist() == [[1.0], [2.0], [3.0]]
+        assert x.unfold(0, 2, step).fold(0, 2, step, 1, 3).tolist() == [1.0, 2.0, 0.0]
+
+
+def test_a_fill_is_a_number_exactly_held() -> None:
+    x = Tensor([1.0])
+    for fill in (np.float32(2.0), np.int64(2), np.float16(2.0), 2):
+        assert x.pad(0, 0, 2, fill).tolist() == [1.0, 2.0]  # type: ignore[arg-type]
+    for lost in (2**53 + 1, 10**400):
+        with pytest.raises(ElementError, match="pad: cannot hold the fill [0-9]+ exactly; write it as a float"):
+            x.pad(0, 0, 2, lost)
+    for wrong in (True, np.True_, "2", None):
+        with pytest.raises(ShapeError, match="pad: fill must be a number, got "):
+            x.pad(0, 0, 2, wrong)  # type: ignore[arg-type]
+
+
+def test_a_step_of_a_slice_may_be_anything_but_is_refused_as_one() -> None:
+    x = Tensor([1.0, 2.0])
+    for step in (2, -1, 0, "a", 1.0, np.zeros(2)):
+        with pytest.raises(ShapeError, match="index: a slice"):
+            x[::step]
+    assert x[:: np.int64(1)].tolist() == [1.0, 2.0]

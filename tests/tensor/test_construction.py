@@ -3,6 +3,7 @@
 import copy
 import mmap
 import pickle
+from collections import UserList, deque
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -603,3 +604,34 @@ def test_a_selection_is_named_in_errors_of_ids() -> None:
         with pytest.raises(FeedError) as caught:
             Tensor.selection(ids, vocab, absent=absent)
         assert str(caught.value) == message
+
+
+def test_integers_of_numpy_beside_floats_are_exact_or_refused() -> None:
+    lost = 2**24 + 1
+    for payload in (
+        [np.int64(lost), 0.5],
+        [np.array([lost]), np.array([0.5])],
+        deque([lost, 0.5]),
+        UserList([np.uint32(lost), 0.5]),
+        [[0.5], (np.int32(lost),)],
+        [np.uint64(2**63 + 1), np.int64(-1)],
+    ):
+        with pytest.raises(ElementError, match="f32: cannot hold the integer"):
+            Tensor(payload)
+    assert Tensor([np.int64(2**24), np.array(2), 0.5]).tolist() == [2.0**24, 2.0, 0.5]
+
+
+def test_whatever_lists_numbers_becomes_the_common_element() -> None:
+    for payload in ([0.5], (0.5,), deque([0.5]), UserList([0.5])):
+        assert Tensor(payload).element is f32
+
+
+def test_places_without_a_number_are_refused() -> None:
+    holes = np.ma.array([1.0, 2.0], mask=[False, True])
+    for payload in (holes, [holes, holes], np.ma.masked):
+        with pytest.raises(ElementError, match="payload: a masked array has places without a number; see array.filled"):
+            Tensor(payload)
+    with pytest.raises(ElementError, match="payload: a masked array"):
+        Tensor.selection(np.ma.array([1, 0], mask=[False, True]), 3)
+    assert Tensor(np.ma.array([1.0, 2.0])).tolist() == [1.0, 2.0]
+    assert Tensor(holes.filled(0.0)).tolist() == [1.0, 0.0]

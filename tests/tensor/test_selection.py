@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topos import Element, FeedError, Tape, Tensor, bf16, f32, f64, op
+from topos import Element, FeedError, ShapeError, Tape, Tensor, bf16, f32, f64, op
 from topos.op import Opcode
 from topos.testing import assert_same_bits
 from topos.testing.instructions import every_sample
@@ -307,3 +307,21 @@ def test_rows_with_every_bit_pattern_are_copied(sample: Sample) -> None:
     assert selection.ids is not None
     for row, chosen in enumerate(selection.ids):
         assert_same_bits(gathered[row], bits[chosen] if chosen >= 0 else np.zeros_like(bits[0]))
+
+
+@pytest.mark.parametrize("wrong", [None, "3", 2.5, [3], {}, np.zeros(2)])
+def test_a_vocab_and_an_absent_id_are_integers(wrong: Any) -> None:
+    with pytest.raises(ShapeError, match="selection: vocab must be an integer, got "):
+        Tensor.selection([0], wrong)
+    if wrong is not None:
+        with pytest.raises(ShapeError, match="selection: absent must be an integer, got "):
+            Tensor.selection([0], 3, absent=wrong)
+
+
+def test_the_ids_of_a_selection_are_not_written_to() -> None:
+    given = np.array([0, 1])
+    selection = Tensor.selection(given, 3)
+    with pytest.raises(ValueError, match="read-only"):
+        selection.ids[0] = 2  # type: ignore[index]
+    given[0] = 2
+    assert selection.numpy().tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
-from topos.engine.entry import Entry, listed
+from topos.engine.entry import Entry, listed, mapping
 from topos.engine.feeds import carried_rows, read_feeds
 from topos.engine.interpreter import execute, owned, steps_of
 from topos.engine.liveness import schedule
@@ -72,7 +72,7 @@ class BoundEntry:
 
     def carry(self, replacements: Mapping[Any, Symbol]) -> BoundEntry:
         """Also declares `{source: next}`: the value that replaces a parameter or an input after a run."""
-        named = {self._source(source): following for source, following in replacements.items()}
+        named = {self._source(source): following for source, following in mapping(replacements).items()}
         return self._with(carry={**self.entry.carry, **named})
 
     def interpret(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Run:
@@ -125,6 +125,15 @@ class BoundEntry:
                     f"carry: a replacement has its source's shape and element, got {after.shape} {after.element} "
                     f"for {row.shape} {row.element}"
                 ).placed(facts)
+
+    def __copy__(self) -> BoundEntry:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> BoundEntry:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a BoundEntry holds its spec and is not pickled; pickle bound.entry and network.compile it")
 
     def __repr__(self) -> str:
         return f"BoundEntry({self.entry!r})"

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+import numpy as np
+
 from topos.engine.numerics import Numerics
 from topos.errors import KinshipError, RecordedError
 from topos.graph import Adjoints, Symbol
@@ -44,7 +46,8 @@ class Entry:
         numerics: Numerics = Numerics.FAST,
         diagnose: bool = False,
     ) -> None:
-        facts = (listed(roots), listed(observe), MappingProxyType(dict(carry or {})), backward, numerics, diagnose)
+        held = MappingProxyType(dict(mapping(carry if carry is not None else {})))
+        facts = (listed(roots), listed(observe), held, backward, numerics, diagnose)
         if not isinstance(numerics, Numerics):
             raise RecordedError(f"entry: numerics is Numerics.EXACT or Numerics.FAST, got {numerics!r}")
         for name, fact in zip(self.__slots__, facts, strict=True):
@@ -81,6 +84,16 @@ class Entry:
         return f"Entry({', '.join(f'{name}={fact}' for name, fact in self._facts().items())})"
 
 
+_NO_LIST = dict, str, np.ndarray, Adjoints, Recordable
+
+
+def mapping(carry: Any) -> Mapping[Any, Symbol]:
+    """What a carry has to be. Raises `KinshipError` for anything else."""
+    if not isinstance(carry, Mapping):
+        raise KinshipError(f"carry: wants a mapping from sources to symbols, got {type(carry).__name__}")
+    return carry
+
+
 def listed(symbols: Any) -> tuple[Symbol, ...]:
     """Every symbol of a nesting, in order, first occurrence kept; of adjoints, their roots."""
     found: dict[Symbol, None] = {}
@@ -94,6 +107,6 @@ def listed(symbols: Any) -> tuple[Symbol, ...]:
             hint = "; take value.symbol() before sealing" if hasattr(part, "symbol") else ""
             raise KinshipError(f"entry: wants symbols, got {what_it_is(part)}{hint}")
 
-    plain = isinstance(symbols, Iterable) and not isinstance(symbols, dict | str | Adjoints | Recordable)
+    plain = isinstance(symbols, Iterable) and not isinstance(symbols, _NO_LIST)
     visit(list(symbols) if plain else symbols, take)
     return tuple(found)

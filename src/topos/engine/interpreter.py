@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from topos.element import Element
+from topos.element.machine import check_arithmetic
 from topos.engine.feeds import read_feeds
 from topos.engine.liveness import freed_by
-from topos.engine.machine import check_subnormals
 from topos.engine.report import Watch
 from topos.engine.run import Run
 from topos.engine.sources import source_payloads, sources_of
@@ -59,7 +59,7 @@ def execute(steps: Sequence[Step], values: dict[int, Tensor], watch: Watch | Non
 
     An operation that a user's element does not define, or answers wrongly, raises `ElementError` that names the node.
     """
-    check_subnormals()
+    check_arithmetic()
     of = Tensor.of
     with np.errstate(all="ignore"):
         if watch is not None:

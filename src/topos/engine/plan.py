@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -73,11 +73,12 @@ class Plan:
         """
         if not isinstance(state, State):
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
-        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1):
             raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
-        fed = self._read(state, feeds, steps)
-        if steps is not None:
-            return self._advance_many(state, fed, steps)
+        count = None if steps is None else int(steps)
+        fed = self._read(state, feeds, count)
+        if count is not None:
+            return self._advance_many(state, fed, count)
         values, watch = self._step(state, fed)
         state.replace(self._following(values))
         return self._answer(values, watch)
@@ -85,6 +86,10 @@ class Plan:
     def function(self, inputs: Sequence[Symbol | str], outputs: Sequence[Symbol]) -> Callable[..., tuple[Tensor, ...]]:
         """A positional callable `f(parameters, *arrays)`: one array per input, a tuple of one tensor per output."""
         spec, length = self._spec, self._length
+        for what, listed in (("inputs", inputs), ("outputs", outputs)):
+            if isinstance(listed, str | np.ndarray) or not isinstance(listed, Iterable):
+                raise FeedError(f"function: wants a sequence of {what}, got {type(listed).__name__}")
+        outputs = tuple(outputs)
         keys = [Symbol(spec.family, input_index(spec, key, length)) for key in inputs]
         if len(set(keys)) != len(keys):
             raise FeedError("function: an input is named twice")

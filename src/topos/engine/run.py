@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from topos.element import Element
-from topos.engine.machine import check_subnormals
+from topos.element.machine import check_arithmetic
 from topos.engine.report import Report, Watch
 from topos.errors import KinshipError, PostureError, ShapeError, UnobservedError
 from topos.graph import Adjoints, Field, Parameters, Symbol, Table, Value
@@ -110,13 +110,15 @@ class Run:
             raise ShapeError(f"backward: the target must have rank 0, got {self._spec.label(target)}")
         row = self._spec.rows[target]
         seed = constant(row.shape, row.element or self._spec.element, 1)
-        check_subnormals()
+        check_arithmetic()
         with np.errstate(all="ignore"):
             cotangents = sweep(self._spec.rows, target, seed, self._values.__getitem__)
         return Gradients(self._spec, target, cotangents, self._values)
 
     def recorded_gradients(self, adjoints: Adjoints) -> Parameters:
         """Recorded gradients as a table over this run's parameters; a slot that was not asked for is absent."""
+        if not isinstance(adjoints, Adjoints):
+            raise KinshipError(f"recorded_gradients: wants Adjoints, got {type(adjoints).__name__}")
         pairs = adjoints.detach() if any(isinstance(wrt, Value) for wrt, _ in adjoints) else adjoints
         rows = self._spec.rows[: self._length]
         entries: dict[int, Tensor | None] = {i: None for i, row in enumerate(rows) if type(row.opcode) is Parameter}
@@ -139,6 +141,15 @@ class Run:
     def __repr__(self) -> str:
         readable = self._values if self._readable is None else self._readable
         return f"Run({len(readable)} of {self._length} nodes readable)"
+
+    def __copy__(self) -> Run:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Run:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Run holds its spec and is not pickled; keep what run.of(symbols) or run.field() answers")
 
     def _leaf(self, part: Any) -> Any:
         return self._value(part) if isinstance(part, Symbol | Value | Adjoints) else part

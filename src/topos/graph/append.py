@@ -88,6 +88,8 @@ def _tensor(operand: Any, element: Element, opcode: Opcode) -> Tensor:
 
 def _spread(opcode: Opcode, operands: tuple[Any, ...], shapes: list[Shape]) -> Shape | None:
     """The shape that numbers take beside the other operands of an elementwise instruction."""
-    if not isinstance(opcode, Elementwise):
-        return None
-    return next(shape for operand, shape in zip(operands, shapes, strict=True) if not is_number(operand))
+    if isinstance(opcode, Elementwise):
+        for operand, shape in zip(operands, shapes, strict=True):
+            if not is_number(operand):
+                return shape
+    return None

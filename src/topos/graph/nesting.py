@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from topos.errors import KinshipError
+
 Leaf = Callable[[Any], Any]
 
 
@@ -20,11 +22,13 @@ class _Open(NamedTuple):
 def mapped(part: Any, leaf: Leaf) -> Any:
     """The same nesting, however deep, with `leaf(part)` for everything that is no container."""
     opened = [_Open(iter((part,)), [], lambda done: done[0])]
+    inside: dict[int, None] = {}  # containers on the way, the innermost last
     while True:
         left, done, build = opened[-1]
         for item in left:
             container = _opened(item, leaf)
             if container is not None:
+                _enter(item, inside)
                 opened.append(container)
                 break
             done.append(leaf(item))
@@ -33,19 +37,33 @@ def mapped(part: Any, leaf: Leaf) -> Any:
             built = build(done)
             if not opened:
                 return built
+            inside.popitem()
             opened[-1].done.append(built)
 
 
 def visit(part: Any, see: Callable[[Any], None]) -> None:
     """Shows every leaf of a nesting, in order; of a dict, its values."""
-    waiting = [part]
-    while waiting:
-        part = waiting.pop()
-        container = _opened(part, lambda key: key)
-        if container is None:
-            see(part)
+    opened: list[Iterator[Any]] = [iter((part,))]
+    inside: dict[int, None] = {}  # containers on the way, the innermost last
+    while opened:
+        for item in opened[-1]:
+            container = _opened(item, lambda key: key)
+            if container is not None:
+                _enter(item, inside)
+                opened.append(container.left)
+                break
+            see(item)
         else:
-            waiting += reversed(list(container.left))
+            opened.pop()
+            if inside:
+                inside.popitem()
+
+
+def _enter(container: Any, inside: dict[int, None]) -> None:
+    """Notes a container on the way down. Raises `KinshipError` for one that holds itself, which has no end."""
+    if id(container) in inside:
+        raise KinshipError(f"nesting: a {type(container).__name__} holds itself")
+    inside[id(container)] = None
 
 
 def _opened(part: Any, leaf: Leaf) -> _Open | None:

@@ -54,7 +54,7 @@ class Network:
     def symbol(self, name: str) -> Symbol:
         """The symbol of a named node. Raises `KinshipError` for an unknown name."""
         spec = self.spec
-        index = spec.by_name.get(name)
+        index = spec.by_name.get(name) if isinstance(name, str) else None
         if index is None:
             known = ", ".join(sorted(spec.by_name)) or "none"
             raise KinshipError(f"symbol: no node is named {name!r}; named are: {known}")

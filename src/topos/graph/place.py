@@ -38,7 +38,10 @@ def here() -> Place | None:
 
 
 def _is_stage(filename: str) -> bool:
-    path = os.path.abspath(filename)
+    try:
+        path = os.path.abspath(filename)
+    except OSError:  # `<string>`, and a working folder that is gone
+        return False
     return path.startswith(_package) and os.sep in path[len(_package) :]
 
 

@@ -47,11 +47,15 @@ class Recording:
         """Appends a source with its payload, or with what its ids must look like."""
         spec = self.spec
         index = len(spec.rows)
-        if isinstance(payload, Ids):
-            spec.ids[index] = payload
-            return spec.add(opcode, (), payload.rows, None, self.origin)
-        spec.payloads[index] = payload.among(spec.element)
-        return spec.add(opcode, (), payload.shape, payload.element, self.origin)
+        try:
+            if isinstance(payload, Ids):
+                spec.ids[index] = payload
+                return spec.add(opcode, (), payload.rows, None, self.origin)
+            spec.payloads[index] = payload.among(spec.element)
+            return spec.add(opcode, (), payload.shape, payload.element, self.origin)
+        except BaseException:  # an interrupt: a payload without its row would become the next row's
+            spec.truncate(index)
+            raise
 
     def index_of(self, operand: Any, rule: str) -> int:
         """The row of one of this tape's values or of a symbol of its family."""

@@ -101,10 +101,20 @@ class Spec:
     def name(self, index: int, name: str) -> None:
         """Names a row; a second name replaces the first, which still finds a row that was sealed with it."""
         self.check_name(name)
-        if index >= self.sealed:
-            self.by_name.pop(self.names.get(index, ""), None)
-        self.names[index] = name
-        self.by_name[name] = index
+        former = self.names.get(index) if index >= self.sealed else None
+        held = self.names.get(index)
+        try:
+            self.names[index] = name
+            self.by_name[name] = index
+            if former is not None:
+                del self.by_name[former]
+        except BaseException:  # an interrupt: the two tables say the same
+            self.by_name.pop(name, None)
+            self.names.pop(index, None)
+            if held is not None:
+                self.names[index] = held
+                self.by_name[held] = index
+            raise
 
     def index_of(self, symbol: object, rule: str, length: int | None = None) -> int:
         """The row that a symbol names.
@@ -117,7 +127,7 @@ class Spec:
         if symbol.family is not self.family:
             raise KinshipError(f"{rule}: symbol {symbol} belongs to another spec than this one")
         covered = len(self.rows) if length is None else length
-        if symbol.index >= covered:
+        if not 0 <= symbol.index < covered:
             raise KinshipError(f"{rule}: symbol {symbol} is not among the {covered} nodes that this covers")
         return symbol.index
 

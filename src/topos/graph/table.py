@@ -155,6 +155,8 @@ class Parameters(Table):
 
     def with_payloads(self, payloads: Mapping[Symbol, Any]) -> Parameters:
         """The table with some slots replaced, each by a payload of its slot's shape, rounded once to its element."""
+        if not isinstance(payloads, Mapping):
+            raise KinshipError(f"parameters: wants a mapping from symbols to payloads, got {type(payloads).__name__}")
         entries = dict(self._entries)
         for symbol, payload in payloads.items():
             index = self._index(symbol)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import numpy as np
+
 from topos.element import Element, f32
 from topos.errors import ElementError, KinshipError, ShapeError
 from topos.graph.adjoints import Adjoints
@@ -71,7 +73,7 @@ class Tape(Recording):
         if payload is None:
             if shape is None:
                 raise ShapeError("input: wants a default payload, or the shape of one that is zero")
-            tensor = constant(Shape(shape), element or self._live().element, 0)
+            tensor = constant(Shape(shape), self._element(element), 0)
         else:
             tensor = self._dense("input", payload, element)
             if shape is not None and tensor.shape != Shape(shape):
@@ -121,10 +123,12 @@ class Tape(Recording):
     def vjp(self, target: Any, seed: Any, wrt: Any) -> Adjoints:
         """Records the product of `seed` (of the target's shape) with the target's derivative in each entry of `wrt`."""
         self._live()
+        if seed is None:
+            raise ElementError("vjp: wants a seed of the target's shape, got None; tape.differentiate seeds with one")
         return self._differentiated(self.index_of(target, "vjp"), seed, wrt, "vjp")
 
     def _differentiated(self, target: int, seed: Any, wrt: Any, rule: str) -> Adjoints:
-        asked = wrt if isinstance(wrt, Iterable) and not isinstance(wrt, Value) else [wrt]
+        asked = wrt if isinstance(wrt, Iterable) and not isinstance(wrt, Value | np.ndarray) else [wrt]
         indices = [self.index_of(entry, rule) for entry in asked]
         mark = self.mark()
         try:
@@ -143,11 +147,12 @@ class Tape(Recording):
         self._live()
         if not isinstance(name, str) or not name:
             raise KinshipError(f"scope: must be a non-empty string, got {name!r}")
-        self._scopes.append(name)
+        depth = len(self._scopes)
         try:
+            self._scopes.append(name)
             yield
         finally:
-            self._scopes.pop()
+            del self._scopes[depth:]
 
     def into_network(self) -> Network:
         """Seals the spec and consumes the tape."""
@@ -164,9 +169,12 @@ class Tape(Recording):
 
     # inner
     def _payload(self, payload: Any, element: Element | None) -> Tensor:
+        return Tensor(payload, self._element(element))
+
+    def _element(self, element: Element | None) -> Element:
         if element is not None and not isinstance(element, Element):
             raise ElementError(f"payload: wants an element such as f32, got {element!r}")
-        return Tensor(payload, element or self._live().element)
+        return self._live().element if element is None else element
 
     def _dense(self, rule: str, payload: Any, element: Element | None) -> Tensor:
         tensor = self._payload(payload, element)

@@ -150,9 +150,7 @@ class Composites(Recordable):
 
     def unsqueeze(self, axis: int) -> Self:
         """With a new axis of extent 1, which is axis `axis` of the result."""
-        position = axis if axis >= 0 else axis + self.shape.rank + 1
-        if not 0 <= position <= self.shape.rank:
-            raise ShapeError(f"unsqueeze: no place for a new axis {axis} in {self.shape}")
+        position = self.shape.gap(axis, "unsqueeze")
         return self.reshape(self.shape.with_axis(position, 1))
 
     @whole_or_nothing

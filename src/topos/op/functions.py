@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, TypeVar
+
+import numpy as np
 
 from topos.errors import RecordedError, ShapeError
 from topos.op.composites import Composites
@@ -24,7 +26,7 @@ def where(mask: Any, chosen: Any, other: Any) -> Any:
     return _payload("where", (mask, chosen, other)).apply(SELECT, (mask, chosen, other))
 
 
-def concat(values: Sequence[T], axis: int) -> T:
+def concat(values: Iterable[T], axis: int) -> T:
     """The values one after another along an axis.
 
     Each is padded with `-0.0` to the full extent, then they are added left to right: a copy, bit for bit. Raises
@@ -34,7 +36,8 @@ def concat(values: Sequence[T], axis: int) -> T:
     >>> concat([Tensor([1, -0.0]), Tensor([3])], axis=0)
     Tensor([ 1., -0.,  3.], f32)
     """
-    first = _first("concat", values)
+    values = _listed("concat", values)
+    first = values[0]
     axis = first.shape.axis(axis, "concat")
     others = first.shape.without_axis(axis)
     for value in values:
@@ -54,7 +57,7 @@ def concat(values: Sequence[T], axis: int) -> T:
     return _whole(values, join)
 
 
-def stack(values: Sequence[T], axis: int) -> T:
+def stack(values: Iterable[T], axis: int) -> T:
     """The values along a new axis, which is axis `axis` of the result; their shapes are equal.
 
     >>> from topos import Tensor
@@ -62,12 +65,11 @@ def stack(values: Sequence[T], axis: int) -> T:
     Tensor([[1., 3.],
             [2., 4.]], f32)
     """
-    first = _first("stack", values)
+    values = _listed("stack", values)
+    first = values[0]
     if any(value.shape != first.shape for value in values):
         raise ShapeError(f"stack: shapes must be equal, got {', '.join(str(value.shape) for value in values)}")
-    position = axis if axis >= 0 else axis + first.shape.rank + 1
-    if not 0 <= position <= first.shape.rank:
-        raise ShapeError(f"stack: no place for a new axis {axis} in {first.shape}")
+    position = first.shape.gap(axis, "stack")
     return _whole(values, lambda: concat([value.unsqueeze(position) for value in values], position))
 
 
@@ -83,14 +85,14 @@ def einsum(spec: str, *values: T) -> T:
     >>> einsum("ij,j->i", Tensor([[1, 2], [3, 4]]), Tensor([10, 1]))
     Tensor([12., 34.], f32)
     """
-    _first("einsum", values)
+    if not isinstance(spec, str):
+        raise ShapeError("einsum: wants its axes first, as in 'ij,jk->ik'")
+    values = _listed("einsum", values)
     terms, result = _terms(spec, values)
     return _whole(values, lambda: _contract(list(values), terms, result))
 
 
 def _terms(spec: str, values: Sequence[Composites]) -> tuple[list[str], str]:
-    if not isinstance(spec, str):
-        raise ShapeError("einsum: wants its axes first, as in 'ij,jk->ik'")
     left, arrow, result = spec.replace(" ", "").partition("->")
     terms = left.split(",")
     named = set("".join(terms))
@@ -162,13 +164,16 @@ def _payload(rule: str, operands: Sequence[Any]) -> Any:
     raise RecordedError(f"{rule}: at least one operand must be a value or a tensor")
 
 
-def _first(rule: str, values: Sequence[T]) -> T:
-    if not len(values):
+def _listed(rule: str, values: Iterable[T]) -> tuple[T, ...]:
+    if isinstance(values, set | frozenset | dict | str | np.ndarray) or not isinstance(values, Iterable):
+        raise RecordedError(f"{rule}: wants a sequence of values or tensors, got {type(values).__name__}")
+    values = tuple(values)
+    if not values:
         raise ShapeError(f"{rule}: wants at least one value")
     for value in values:
         if not isinstance(value, Composites):
             raise RecordedError(f"{rule}: wants values or tensors, got {type(value).__name__}")
-    return values[0]
+    return values
 
 
 def _whole(values: Sequence[T], compose: Callable[[], T]) -> T:

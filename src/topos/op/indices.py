@@ -42,9 +42,9 @@ def _spread(shape: Shape, parts: tuple[Any, ...]) -> list[Any]:
 
 
 def _range(part: slice, extent: int) -> tuple[int, int]:
-    if part.step not in (None, 1):
-        raise ShapeError(f"index: a slice takes no step, got {part.step}; see unfold")
     try:
+        if part.step is not None and operator.index(part.step) != 1:
+            raise ShapeError(f"index: a slice takes no step, got {part.step}; see unfold")
         start, stop, _ = part.indices(extent)
     except TypeError:
         raise ShapeError(f"index: a slice's limits must be integers, got {part}") from None

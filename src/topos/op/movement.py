@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from topos.element.element import Array
-from topos.errors import ShapeError
+from topos.errors import ElementError, ShapeError
 from topos.op.opcode import Cotangents, Opcode
 from topos.shape import Shape
 
@@ -202,10 +202,12 @@ class Unfold(Movement):
     def view(self, array: Array) -> Array:
         axis, stride = self.axis, array.strides[self.axis]
         count = window_count("unfold", array.shape[axis], self.size, self.step, self.dilation)
+        # An axis of extent 1 is never walked along: its step may be of any size.
+        steps = stride * self.step if count > 1 else 0, stride * self.dilation if self.size > 1 else 0
         return np.lib.stride_tricks.as_strided(
             array,
             (*array.shape[:axis], count, self.size, *array.shape[axis + 1 :]),
-            (*array.strides[:axis], stride * self.step, stride * self.dilation, *array.strides[axis + 1 :]),
+            (*array.strides[:axis], *steps, *array.strides[axis + 1 :]),
             writeable=False,
         )
 
@@ -228,10 +230,10 @@ class Pad(Opcode):
     fill: float
 
     def __init__(self, axis: int, start: int, full_extent: int, fill: float = 0.0) -> None:
-        if isinstance(fill, bool) or not isinstance(fill, int | float):
+        if isinstance(fill, bool) or not isinstance(fill, int | float | np.integer | np.floating):
             raise ShapeError(f"pad: fill must be a number, got {fill!r}")
         extents = whole(start, "pad", "start"), whole(full_extent, "pad", "full_extent")
-        self._freeze(whole(axis, "pad", "axis"), *extents, float(fill))
+        self._freeze(whole(axis, "pad", "axis"), *extents, _fill(fill))
 
     @property
     def fills_zero(self) -> bool:
@@ -265,6 +267,16 @@ class Pad(Opcode):
 
     def derivative(self, seed: Any, output: Any, x: Any) -> Cotangents:
         return (seed.narrow(self.axis, self.start, x.shape[self.axis]),)
+
+
+def _fill(number: Any) -> float:
+    """A fill as the attribute holds it. Raises `ElementError` for an integer that is not exact in it."""
+    if isinstance(number, float | np.floating):
+        return float(number)
+    exact = int(number)
+    if abs(exact) >= 1 << 1024 or int(float(exact)) != exact:
+        raise ElementError(f"pad: cannot hold the fill {exact} exactly; write it as a float")
+    return float(exact)
 
 
 def window_facts(rule: str, size: int, step: int, dilation: int) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from topos.errors import ElementError, ShapeError
+from topos.errors import ElementError, RecordedError, ShapeError
 from topos.shape import Shape
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ class Opcode:
     def express(self, operands: Sequence[Any]) -> Any:
         """Runs this one instruction over any `Recordable` payloads: tensors compute, values record."""
         self._count(operands)
-        return next(o for o in operands if hasattr(o, "apply")).apply(self, tuple(operands))
+        payload = next((o for o in operands if hasattr(o, "apply")), None)
+        if payload is None:
+            raise RecordedError(f"{self.rule}: at least one operand must be a value or a tensor")
+        return payload.apply(self, tuple(operands))
 
     def vjp(self, operands: Sequence[Any], output: Any, seed: Any) -> Cotangents:
         """The cotangents of the operands, in their order, for the output's cotangent `seed` (of the output's shape).
@@ -92,6 +95,8 @@ class Opcode:
     def _count(self, operands: Sequence[Any]) -> None:
         if self.is_source:
             raise ShapeError(f"{self.rule}: a source has no operands to run over; take its payload from the network")
+        if not isinstance(operands, Sequence):
+            raise ShapeError(f"{self.rule}: wants a sequence of operands, got {type(operands).__name__}")
         if len(operands) != self.arity:
             raise ShapeError(f"{self.rule}: wants {self.arity} operands, got {len(operands)}")
 

@@ -231,9 +231,13 @@ class Recordable:
 
     def permute(self, order: Iterable[int]) -> Self:
         """Axis `i` of the result is axis `order[i]`."""
-        if not isinstance(order, Iterable):
+        try:
+            axes = None if isinstance(order, set | frozenset | dict | str) else tuple(order)
+        except TypeError:
+            axes = None
+        if axes is None:
             raise ShapeError(f"permute: order must be a sequence of axes, got {order!r}")
-        return self.apply(Permute([self.shape.axis(axis, "permute") for axis in order]), (self,))
+        return self.apply(Permute([self.shape.axis(axis, "permute") for axis in axes]), (self,))
 
     def narrow(self, axis: int, start: int, length: int) -> Self:
         """`length` places of an axis, from `start`."""

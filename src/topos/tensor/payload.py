@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import UserList, deque
 from typing import Any
 
 import numpy as np
 
 from topos.element import Element, bf16, f32, f64
 from topos.element.element import Array
+from topos.element.machine import check_arithmetic
 from topos.errors import ElementError
 
 
@@ -17,7 +19,11 @@ def as_array(payload: Any) -> Array:
     Raises `ElementError` for what holds no numbers.
     """
     if isinstance(payload, np.ndarray):
-        return payload if type(payload) is np.ndarray else np.asarray(payload)  # a matrix keeps two axes for ever
+        if type(payload) is not np.ndarray:
+            if isinstance(payload, np.ma.MaskedArray) and np.ma.is_masked(payload):
+                raise ElementError("payload: a masked array has places without a number; see array.filled(number)")
+            return np.asarray(payload)  # a matrix keeps two axes for ever
+        return payload
     try:
         array = _imported(payload)
     except (ValueError, TypeError, BufferError, RuntimeError) as error:
@@ -37,7 +43,7 @@ def _imported(payload: Any) -> Array:
 
 def element_of(payload: Any, array: Array) -> Element:
     """The element that a payload keeps when none is asked for: f64 and bf16 arrays their own, everything else f32."""
-    if isinstance(payload, int | float | list | tuple) and not isinstance(payload, np.generic):
+    if isinstance(payload, (int, float, *_LISTS)) and not isinstance(payload, np.generic):
         return f32
     if array.dtype.kind == "f" and array.dtype.itemsize == f64.dtype.itemsize:  # in either byte order
         return f64
@@ -46,8 +52,9 @@ def element_of(payload: Any, array: Array) -> Element:
 
 def rounded(payload: Any, array: Array, element: Element) -> Array:
     """The array that a payload was read as, as the element's, each number rounded once; the same where none changes."""
+    check_arithmetic()
     with np.errstate(all="ignore"):
-        if array.dtype.kind == "f" and isinstance(payload, list | tuple):
+        if array.dtype.kind == "f" and isinstance(payload, _LISTS):
             _check_integers(payload, element)
         return element.admit(array)
 
@@ -55,11 +62,17 @@ def rounded(payload: Any, array: Array, element: Element) -> Array:
 def _check_integers(numbers: Any, element: Element) -> None:
     """Integers among floats, which NumPy turns into floats unasked: as exact as alone, or refused."""
     for number in numbers:
-        if isinstance(number, list | tuple):
+        if type(number) is float:
+            continue
+        if isinstance(number, _LISTS):
             _check_integers(number, element)
-        elif type(number) is int and not -EXACT <= number <= EXACT:
+        elif isinstance(number, int | np.integer):
+            if not -EXACT <= number <= EXACT:
+                element.admit(as_array(number))
+        elif isinstance(number, np.ndarray):
             element.admit(as_array(number))
 
 
+_LISTS = (list, tuple, deque, UserList)
 EXACT = 256
 """Up to here every built-in element holds every integer."""

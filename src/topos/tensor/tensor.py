@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -10,8 +11,10 @@ import numpy as np
 from topos import reference
 from topos.element import Element, f32
 from topos.element.element import Array
+from topos.element.machine import check_arithmetic
 from topos.errors import ElementError, RecordedError, ShapeError
 from topos.op import Composites, Elementwise, Indexing, Opcode, Recordable
+from topos.op.movement import whole
 from topos.op.recordable import is_number
 from topos.shape import Shape
 from topos.tensor.evaluate import kernel_of
@@ -91,7 +94,8 @@ class Tensor(Composites):
         scalar = Tensor(number, element)
         if scalar.shape.rank:
             raise ShapeError(f"filled: wants one number, got shape {scalar.shape}")
-        return cls.of(np.broadcast_to(scalar.dense(element), extents), element, extents)
+        held = scalar.element or f32
+        return cls.of(np.broadcast_to(scalar.dense(held), extents), held, extents)
 
     @classmethod
     def selection(cls, indices: Any, vocab: int, *, absent: int | None = None) -> Tensor:
@@ -100,6 +104,8 @@ class Tensor(Composites):
         An index equal to `absent` selects nothing: a zero row. Raises `FeedError` that names position and vocab for
         an index outside `0 .. vocab - 1`.
         """
+        vocab = whole(vocab, "selection", "vocab")
+        absent = None if absent is None else whole(absent, "selection", "absent", -(2**63))
         ids = checked_ids(indices, vocab, absent, "selection")
         return cls._of_ids(ids.reshape(-1), vocab, f32)
 
@@ -109,6 +115,7 @@ class Tensor(Composites):
         tensor._array = None
         tensor._common = common
         tensor.element = None
+        ids.setflags(write=False)  # it is handed out
         tensor.ids = ids
         tensor.vocab = vocab
         tensor.shape = Shape((ids.size, vocab))
@@ -132,6 +139,7 @@ class Tensor(Composites):
         shape = opcode.result_shape([tensor.shape for tensor in tensors])
         if isinstance(opcode, Indexing) and tensors[1].ids is None:
             raise ElementError(f"{opcode.rule}: wants a selection (Tensor.selection), got a dense tensor")
+        check_arithmetic()
         with np.errstate(all="ignore"):
             return Tensor.of(kernel_of(opcode)(opcode, element, tensors), element, shape)
 
@@ -241,6 +249,11 @@ class Tensor(Composites):
 
 def constant(shape: Shape, element: Element, count: int) -> Tensor:
     """A count at every place of `shape`, stored once."""
+    if type(count) is not int:
+        try:
+            count = operator.index(count)
+        except TypeError:
+            raise ElementError(f"counted: wants an integer, got {count!r}") from None
     return Tensor.of(np.broadcast_to(element.from_count(count), shape), element, shape)
 
 
