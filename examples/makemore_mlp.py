@@ -161,7 +161,10 @@ def draw(path: Path, step_losses: np.ndarray, dev_losses: list[tuple[int, float]
     steps = np.arange(1, len(step_losses) + 1)
     axes.plot(steps, step_losses, color="#b8cbe0", linewidth=0.5, label="one batch")
     axes.plot(steps[window - 1 :], smooth, color="#1f5a99", linewidth=1.8, label=f"mean of the last {window}")
-    axes.plot(*zip(*dev_losses, strict=True), "o-", color="#c2571a", linewidth=1.2, markersize=5, label="held out")
+    curve = axes.plot(
+        *zip(*dev_losses, strict=True), "o-", color="#c2571a", linewidth=1.2, markersize=5, label="held out"
+    )
+    curve[0].set_clip_on(False)  # the last point stands on the edge
     axes.axhline(math.log(CLASSES), color="#555555", linestyle="--", linewidth=1)
     axes.annotate(
         f"uniform: ln {CLASSES} = {math.log(CLASSES):.4f}",

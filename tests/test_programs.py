@@ -9,11 +9,12 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from topos import Adjoints, Network, Symbol, Tape, Tensor, Value, bf16, f32, f64
-from topos.op import Input, Leaf, Opcode, Parameter
+from topos.op import Cast, Input, Leaf, MaxAlong, Maximum, Opcode, Parameter, Powf, Step, Stop
 from topos.testing import assert_same_bits
 from topos.testing.instructions import INSTRUCTIONS
 from topos.testing.programs import Call, Program, programs
 
+KINKED = (Step, Maximum, MaxAlong, Stop, Cast)
 FAST, SLOW = settings(max_examples=60), settings(max_examples=1500, suppress_health_check=[*HealthCheck])
 
 
@@ -107,8 +108,9 @@ def source_again(tape: Tape, network: Network, node: Any) -> Value:
 
 
 def recording_twice_gives_the_same_spec(program: Program) -> None:
-    assert Case(program).text == Case(program).text
-    assert Case(program).network.fingerprint == Case(program).network.fingerprint
+    one, other = Case(program), Case(program)
+    assert one.text == other.text
+    assert one.network.fingerprint == other.network.fingerprint
 
 
 def observing_more_changes_no_value(program: Program, pick: Callable[[list[Symbol]], list[Symbol]]) -> None:
@@ -137,6 +139,109 @@ def gradients_are_linear_in_their_seed(program: Program, exponent: int) -> None:
         assert_same_bits(run.of(other), run.of(one) * factor)
 
 
+def carried_steps_are_forward_and_replacement_by_hand(
+    program: Program, pick: Callable[[list[Symbol]], list[Symbol]]
+) -> None:
+    case = Case(program)
+    carry = replacements(case, pick)
+    observed = pick(case.all)
+    bound = case.network.entry(case.target).observe([s for s in observed if case.network.node(s).element is not None])
+    bound = bound.carry(carry)
+    plan, results = bound.lower(), [*bound.entry.roots, *bound.entry.observe]
+    feeds = {symbol: payload for symbol, payload in case.feeds.items() if symbol not in carry}
+    single, several = case.network.state(), case.network.state()
+    parameters, inputs, expected = case.parameters, {}, []
+    for _ in range(3):
+        run = case.network.forward(parameters, {**feeds, **inputs})
+        expected.append(run.of(results))
+        assert_same_bits(plan.advance(single, feeds).of(results), expected[-1])
+        after = {source: run.of(following) for source, following in carry.items()}
+        slots = set(parameters.symbols())
+        parameters = parameters.with_payloads({source: t for source, t in after.items() if source in slots})
+        inputs = {source: tensor for source, tensor in after.items() if source not in slots}
+        for source, tensor in after.items():
+            assert_same_bits(single.of(source), tensor)
+    stacked = plan.advance(several, feeds, steps=3).of(results)
+    assert_same_bits(stacked, [np.stack([values[i].numpy() for values in expected]) for i in range(len(results))])
+    assert_same_bits(several.payloads(), single.payloads())
+
+
+def replacements(case: Case, pick: Callable[[list[Symbol]], list[Symbol]]) -> dict[Symbol, Symbol]:
+    """A value of the same shape and element for some parameters and dense inputs."""
+    carry: dict[Symbol, Symbol] = {}
+    for node in case.network.nodes():
+        if type(node.opcode) in (Parameter, Input) and node.element is not None:
+            fitting = [n.symbol for n in case.network.nodes() if (n.shape, n.element) == (node.shape, node.element)]
+            for following in pick(fitting)[:1]:
+                carry[node.symbol] = following
+    return carry
+
+
+def a_report_names_the_first_bad_value(program: Program) -> None:
+    case = Case(program)
+    entry = case.network.entry(case.adjoints.roots()).diagnose()
+    scheduled = [node.symbol for node in entry.lower().nodes()]
+    sources = [symbol for symbol in scheduled if case.network.node(symbol).is_source]
+    order = [*sources, *(symbol for symbol in scheduled if symbol not in set(sources))]
+    dense = [symbol for symbol in order if case.network.node(symbol).element is not None]
+    bad = [symbol for symbol in dense if not np.isfinite(numbers(case.run.of(symbol))).all()]
+    nan = [symbol for symbol in dense if np.isnan(numbers(case.run.of(symbol))).any()]
+    for run in (entry.lower().forward(case.parameters, case.feeds), entry.interpret(case.parameters, case.feeds)):
+        report = run.report()
+        assert (report is None) == (not bad)
+        if report is not None:
+            assert report.first.symbol == bad[0]
+            at = tuple(int(axis[0]) for axis in np.nonzero(~np.isfinite(np.atleast_1d(numbers(case.run.of(bad[0]))))))
+            assert report.first.at == at[: len(case.network.node(bad[0]).shape)]
+            assert (report.first_nan is None) == (not nan or nan[0] == bad[0])
+            assert report.first_nan is None or report.first_nan.symbol == nan[0]
+
+
+def numbers(tensor: Tensor) -> np.ndarray:
+    return tensor.numpy().astype(np.float64)
+
+
+def gradients_are_central_differences(program: Program) -> None:
+    """Where every value is finite and two steps agree on the difference, it is the gradient."""
+    case = Case(program)
+    if not all(regular(case, symbol) for symbol in case.values):
+        event("a slope may be infinite")
+        return
+    plan = case.network.entry(case.target).lower()
+    value = float(case.run.of(case.target))
+    for symbol, gradient in case.adjoints:
+        if type(case.network.node(symbol).opcode) is not Parameter or not case.network.node(symbol).shape.volume:
+            continue
+        found = float(numbers(case.run.of(gradient)).flat[0])
+        scale = max(1.0, abs(value), abs(found))
+        coarse, fine = (difference(case, plan, symbol, step) for step in (1e-4, 5e-5))
+        if not abs(coarse - fine) <= 1e-6 * scale:
+            event("no difference to be trusted")
+            continue
+        event("compared")
+        assert abs(found - fine) <= 1e-5 * scale
+
+
+def regular(case: Case, symbol: Symbol) -> bool:
+    """Whether a value is finite, and none whose slope is infinite: an infinite slope times 0 is NaN."""
+    node = case.network.node(symbol)
+    steep = isinstance(node.opcode, Powf) or node.opcode.name == "Sqrt"
+    read = [symbol, *(node.operands if steep else ())]
+    found = [numbers(case.run.of(each)) for each in read]
+    return all(np.isfinite(each).all() for each in found) and all(each.all() for each in found[1:])
+
+
+def difference(case: Case, plan: Any, symbol: Symbol, step: float) -> float:
+    """The central difference of the target in the first number of a parameter."""
+    values = []
+    for moved in (step, -step):
+        array = case.parameters.of(symbol).numpy().copy()
+        array.flat[0] += moved
+        run = plan.forward(case.parameters.with_payloads({symbol: array}), case.feeds)
+        values.append(float(run.of(case.target)))
+    return (values[0] - values[1]) / (2 * step)
+
+
 def ordinary(tensor: Tensor) -> bool:
     """Whether no product of a few of these numbers can overflow, or be subnormal."""
     magnitudes = np.abs(tensor.numpy().astype(np.float64))
@@ -152,6 +257,7 @@ def picks(draw: st.DrawFn) -> Callable[[list[Symbol]], list[Symbol]]:
 
 def properties() -> list[Any]:
     wild, tame = programs(), programs(tame=True, most=8)
+    smooth = programs(element=f64, elements=[f64], tame=True, without=KINKED)
     return [
         pytest.param(plans_and_the_interpreter_agree, (wild, picks()), id="plans"),
         pytest.param(recorded_gradients_are_the_engines, (wild,), id="gradients"),
@@ -159,6 +265,9 @@ def properties() -> list[Any]:
         pytest.param(a_walk_over_values_records_the_same_spec, (wild,), id="walk-values"),
         pytest.param(recording_twice_gives_the_same_spec, (wild,), id="re-record"),
         pytest.param(observing_more_changes_no_value, (wild, picks()), id="observe"),
+        pytest.param(carried_steps_are_forward_and_replacement_by_hand, (wild, picks()), id="carry"),
+        pytest.param(a_report_names_the_first_bad_value, (wild,), id="report"),
+        pytest.param(gradients_are_central_differences, (smooth,), id="differences"),
         pytest.param(gradients_are_linear_in_their_seed, (tame, st.integers(-6, 6)), id="linear"),
     ]
 

@@ -28,10 +28,10 @@ def command(arguments: Sequence[str] | None) -> int:
     from topos._version import __version__
 
     parser = argparse.ArgumentParser(
-        prog="topos", description="Record a graph, inspect it, differentiate it, compile it, emit it."
+        prog="topos", description="Record a graph, inspect it, differentiate it, plan it, run it."
     )
     parser.add_argument("--version", action="version", version=f"topos {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("walkthrough", help="print every reading of one small graph")
     try:
         parser.parse_args(arguments)

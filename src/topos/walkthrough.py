@@ -90,7 +90,8 @@ def differentiated(walk: Walk) -> str:
         instruction has one rule; the rules write from the loss backwards, and each sum of cotangents starts at zero.
         """,
         shown(walk.derivative),
-        "Node 28 is the gradient in the weights. It can be read, planned and differentiated again.",
+        "A leaf is a constant. Leaf 6 is the 1 that the loss starts from, leaf 15 the 1 in 1 - y * y, the slope of "
+        "tanh; the others are the zeros. Node 28 is the gradient in the weights; it can be differentiated again.",
     )
 
 

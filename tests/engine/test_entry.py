@@ -244,6 +244,12 @@ def test_a_carry_fits_its_source() -> None:
     )
 
 
+def test_a_run_says_how_much_of_it_can_be_read() -> None:
+    network, n = recorded()
+    assert repr(network.entry(n.loss).interpret(network.parameters())) == f"Run(1 of {len(network)} nodes readable)"
+    assert repr(network.forward(network.parameters())) == f"Run({len(network)} of {len(network)} nodes readable)"
+
+
 def test_what_is_no_symbol_is_refused() -> None:
     network, n = recorded()
     for call in (

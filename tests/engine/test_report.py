@@ -163,7 +163,8 @@ def test_the_first_step_that_went_bad_is_reported(steps: int) -> None:
         assert report is None
     else:  # 2, 1, then the logarithm of 0, then of -1
         assert report is not None
-        assert (report.first.value, report.first_nan) == (-np.inf, None)
+        assert (report.first.value, report.first_nan, report.step) == (-np.inf, None, 2)
+        assert told(report).startswith("first non-finite: -inf at [] of %")
 
 
 def test_padding_with_infinity_is_told_as_what_it_is() -> None:

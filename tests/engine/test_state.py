@@ -1,6 +1,7 @@
 import copy
 import pickle
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -351,6 +352,60 @@ def test_an_interrupt_leaves_a_whole_number_of_steps(
     whole = network.state()
     plan.advance(whole, steps=5)
     assert_same_bits(snapshot(state), snapshot(whole))
+
+
+def test_an_interrupt_at_any_line_leaves_a_whole_number_of_steps() -> None:
+    """Ctrl-C comes between two lines: whichever it is, the state is that after none, one, two or all of the steps."""
+
+    def record(tape: Tape) -> Any:
+        x, w = tape.input(2.0, name="x"), tape.parameter(1.0)
+        seen = tape.input(0.0)
+        return {w: w * x, seen: seen + 1.0}
+
+    network, carry = Tape.record(record)
+    plan = network.entry([]).carry(carry).lower()
+    legal = [[state.of(symbol).tolist() for symbol in carry] for state in _states(network, plan, 3)]
+    assert legal == [[1.0, 0.0], [2.0, 1.0], [4.0, 2.0], [8.0, 3.0]]
+    outcomes: list[Any] = []
+    while True:
+        state = network.state()
+        try:
+            _interrupted(lambda state=state: plan.advance(state, {"x": 2.0}, steps=3), len(outcomes))  # type: ignore[misc]
+        except KeyboardInterrupt:
+            outcomes.append([state.of(symbol).tolist() for symbol in carry])
+        else:
+            break
+    assert [found for found in outcomes if found not in legal] == []
+    assert [found for found in legal if found not in outcomes] == []
+    assert outcomes == sorted(outcomes)
+
+
+def _states(network: Network, plan: Plan, steps: int) -> list[State]:
+    states = [network.state()]
+    for _ in range(steps):
+        states.append(states[-1].clone())
+        plan.advance(states[-1], {"x": 2.0})
+    return states
+
+
+def _interrupted(call: Callable[[], Any], at: int) -> None:
+    """Calls, and raises KeyboardInterrupt before line number `at` of those of topos that run."""
+    count = 0
+
+    def local(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal count
+        if event == "line":
+            count += 1
+            if count == at + 1:
+                raise KeyboardInterrupt
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: local if "topos" in frame.f_code.co_filename else None)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
 
 
 def test_a_state_of_a_prefix_does_not_serve_what_grew() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from topos import Network, Symbol, Tape
+from topos.engine import feeds
 from topos.graph import Family
 from topos.testing import assert_same_bits
 
@@ -61,18 +62,18 @@ def test_many_threads_share_a_network_and_a_plan() -> None:
     network, names = recorded()
     parameters = network.parameters()
     plan = network.entry(names["adjoints"]).observe(names["hidden"]).lower()
-    feeds = [np.random.default_rng(k).standard_normal((4, 3)).astype(np.float32) for k in range(WORKERS)]
+    fed = [np.random.default_rng(k).standard_normal((4, 3)).astype(np.float32) for k in range(WORKERS)]
     roots = [*names["adjoints"].roots(), names["hidden"]]
-    expected = [plan.forward(parameters, {"x": fed}).of(roots) for fed in feeds]
+    expected = [plan.forward(parameters, {"x": each}).of(roots) for each in fed]
     text, digest = network.describe(), network.fingerprint
 
     def work(worker: int) -> bool:
         for _ in range(20):
-            assert_same_bits(plan.forward(parameters, {"x": feeds[worker]}).of(roots), expected[worker])
-            run = network.forward(parameters, {names["x"]: feeds[worker]})
+            assert_same_bits(plan.forward(parameters, {"x": fed[worker]}).of(roots), expected[worker])
+            run = network.forward(parameters, {names["x"]: fed[worker]})
             assert_same_bits(run.backward(names["loss"]).of(names["w"]), expected[worker][1])
         own = network.entry(roots).lower()
-        assert_same_bits(own.forward(parameters, {"x": feeds[worker]}).of(roots), expected[worker])
+        assert_same_bits(own.forward(parameters, {"x": fed[worker]}).of(roots), expected[worker])
         assert network.describe() == text
         assert network.fingerprint == digest
         return True
@@ -130,9 +131,9 @@ def test_a_reader_sees_a_state_before_or_after_a_step() -> None:
             table = copy.copy(state)
             if table.of(a).tolist() != table.of(b).tolist():
                 torn.append(table)
-            pair = look.forward(state.clone()).of([a, b])
-            if pair[0].tolist() != pair[1].tolist():
-                torn.append(pair)
+            for pair in (look.forward(state).of([a, b]), look.forward(state.clone()).of([a, b])):
+                if pair[0].tolist() != pair[1].tolist():
+                    torn.append(pair)
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -144,6 +145,22 @@ def test_a_reader_sees_a_state_before_or_after_a_step() -> None:
         reader.join()
     assert not torn
     assert state.of(a).tolist() == 300.0
+
+
+def test_a_run_reads_a_state_at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, (a, b) = Tape.record(lambda tape: (tape.input(0.0), tape.input(0.0)))
+    plan, state = network.entry([a, b]).lower(), network.state()
+    original = feeds._source
+
+    def replaced_meanwhile(*arguments: Any) -> Any:
+        tensor = original(*arguments)
+        state.replace({symbol.index: state.of(symbol) + 1.0 for symbol in (a, b)})
+        return tensor
+
+    monkeypatch.setattr(feeds, "_source", replaced_meanwhile)
+    run = plan.forward(state)
+    assert [tensor.tolist() for tensor in run.of([a, b])] == [0.0, 0.0]
+    assert state.of(a).tolist() == 2.0
 
 
 def test_recording_in_several_threads_is_each_threads_own() -> None:

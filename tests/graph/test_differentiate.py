@@ -228,6 +228,17 @@ def test_with_respect_to_a_selection() -> None:
     assert run.backward(dense_symbol).of(ids_symbol).tolist() == [[3.0, 7.0, 11.0]] * 2
 
 
+def test_a_selection_as_the_seed_and_as_the_target() -> None:
+    tape = Tape()
+    table = tape.parameter([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    doubled = table * 2.0
+    ids = tape.leaf(Tensor.selection([2, 0], 3))
+    by_value, by_tensor = (tape.vjp(doubled, seed, table).of(table) for seed in (ids, Tensor.selection([2, 0], 3)))
+    itself = tape.vjp(ids, table, ids).of(ids)
+    assert itself == table
+    assert numbers(tape, by_value, by_tensor) == [[[0.0, 0.0, 2.0], [2.0, 0.0, 0.0]]] * 2
+
+
 def test_gradients_have_the_shape_and_element_of_what_they_are_of() -> None:
     tape = Tape()
     master = tape.parameter(np.ones((2, 3)))

@@ -193,6 +193,64 @@ def test_an_interrupt_between_a_number_and_its_operation(monkeypatch: pytest.Mon
     assert facts(world.tape) == before
 
 
+INTERRUPTED: dict[str, Callable[[Scene], Any]] = {
+    "an operation": lambda s: s.x + s.x,
+    "a number": lambda s: s.x * 2.0,
+    "an array": lambda s: np.ones((2, 3)) * s.x,
+    "a composition": lambda s: s.x.mean_along(1),
+    "several operands": lambda s: concat([s.v, s.v], 0),
+    "an index": lambda s: s.x[0, 1:],
+    "a leaf": lambda s: s.tape.leaf([1.0, 2.0], name="new"),
+    "a selection": lambda s: s.tape.selection([2], 3, name="new"),
+    "a derivative": lambda s: s.tape.differentiate(s.loss, [s.v, s.x]),
+    "a product with one": lambda s: s.tape.vjp(s.loss, 2.0, s.x),
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_an_interrupt_at_any_line_leaves_all_or_nothing(name: str) -> None:
+    """Ctrl-C comes between two lines: whichever it is, the call has recorded everything or is taken back."""
+    call, complete = INTERRUPTED[name], scene()
+    before, at = facts(complete.tape), 0
+    call(complete)
+    after = facts(complete.tape)
+    outcomes = []
+    while True:
+        world = scene()
+        try:
+            _interrupted(lambda world=world: call(world), at)  # type: ignore[misc]
+        except KeyboardInterrupt:
+            outcomes.append(facts(world.tape))
+            world.t + 1.0  # written by nobody's rule
+            assert "rule of" not in world.tape.describe(lines=True).splitlines()[-2]
+        else:
+            break
+        at += 1
+    assert at > 10
+    assert [found for found in outcomes if found not in (before, after)] == []
+    assert sum(found == after for found in outcomes) <= 5  # and nothing is done after that but to answer
+
+
+def _interrupted(call: Callable[[], Any], at: int) -> None:
+    """Calls, and raises KeyboardInterrupt before line number `at` of those of topos that run."""
+    count = 0
+
+    def local(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal count
+        if event == "line":
+            count += 1
+            if count == at + 1:
+                raise KeyboardInterrupt
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: local if "topos" in frame.f_code.co_filename else None)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+
+
 def test_a_value_that_was_taken_back_is_refused() -> None:
     world = scene()
     leaked: list[Value] = []

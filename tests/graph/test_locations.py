@@ -189,7 +189,7 @@ def test_locations_can_be_switched_off() -> None:
     ]
     assert "<string>" not in "".join(off)
     assert off[-3:] == [
-        "add: shapes must be equal, got [2] and [1]",
+        "add: shapes must be equal, got [2] and [1]; spread it with right.broadcast_to([2])",
         "  left   %0 Parameter  [2]",
         "  right  %12 Leaf      [1]",
     ]

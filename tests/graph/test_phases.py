@@ -169,6 +169,22 @@ def test_old_plans_and_runs_stay_valid_while_the_spec_grows() -> None:
     )
 
 
+def test_a_name_that_was_sealed_stays_valid() -> None:
+    tape = Tape()
+    x = tape.input([1.0, 2.0], name="x")
+    symbol, total = x.symbol(), x.sum().symbol()
+    network = seal(tape)
+    plan, parameters = network.entry(total).lower(), network.parameters()
+    tape = reopen(network)
+    tape.resolve(symbol).named("y")
+    assert tape.describe(names=True).splitlines()[0].endswith("  y")
+    assert message(KinshipError, lambda: tape.leaf(1.0, name="x")).startswith("name: 'x' is taken by %0 Input [2] 'y' ")
+    for name in ("x", "y"):
+        assert plan.forward(parameters, {name: [3.0, 4.0]}).of(total).tolist() == 7.0
+    network = seal(tape)
+    assert network.symbol("x") == network.symbol("y") == symbol
+
+
 def test_an_old_value_does_not_join_the_reopened_tape() -> None:
     tape, x, _ = recorded()
     symbol = x.symbol()
@@ -225,7 +241,9 @@ def test_foreign_and_uncovered_symbols_are_refused_everywhere() -> None:
 
 def test_what_is_no_symbol_is_told_apart() -> None:
     tape, x, _ = recorded()
-    assert message(KinshipError, lambda: tape.resolve("x")) == "resolve: wants a symbol, got str"  # type: ignore[arg-type]
+    assert message(KinshipError, lambda: tape.resolve("x")) == (  # type: ignore[arg-type]
+        "resolve: wants a symbol, got str; a sealed network finds a name's: network.symbol('x')"
+    )
     assert message(KinshipError, lambda: tape.resolve(x)) == (  # type: ignore[arg-type]
         "resolve: wants a symbol, got Value; take value.symbol()"
     )
@@ -240,7 +258,7 @@ def test_what_is_no_symbol_is_told_apart() -> None:
 
 
 def subjects() -> dict[str, tuple[Any, str]]:
-    spec = "is neither copied nor pickled: the spec is written once; topos.save is its file form"
+    spec = "is neither copied nor pickled: the spec is written once"
     tape, x, loss = recorded()
     symbol = loss.symbol()
     network = seal(recorded()[0])
@@ -253,7 +271,7 @@ def subjects() -> dict[str, tuple[Any, str]]:
         "network": (network, f"a Network {spec}"),
         "plan": (
             plan,
-            "a Plan is derived from its spec and is neither copied nor pickled; topos.save keeps the spec",
+            "a Plan is derived from its spec and is neither copied nor pickled",
         ),
         "value": (x, "a Value is bound to its tape and is neither copied nor pickled; take .symbol()"),
     }

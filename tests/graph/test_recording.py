@@ -451,6 +451,6 @@ def test_a_trace_is_no_value_but_records() -> None:
 def test_repr_of_a_tape() -> None:
     tape = Tape(f64)
     tape.leaf(1.0)
-    assert repr(tape) == "Tape(1 nodes, f64)"
+    assert repr(tape) == "Tape(1 node, f64)"
     tape.into_network()
     assert repr(tape) == "Tape(sealed)"

@@ -84,7 +84,9 @@ def test_what_a_table_does_not_cover() -> None:
     assert message(KinshipError, lambda: parameters.of(recorded()[1][0])) == (
         "parameters: symbol %1 belongs to another spec"
     )
-    assert message(KinshipError, lambda: parameters.of("x")) == "parameters: wants a symbol, got str"  # type: ignore[arg-type]
+    assert message(KinshipError, lambda: parameters.of("x")) == (  # type: ignore[arg-type]
+        "parameters: wants a symbol, got str; a sealed network finds a name's: network.symbol('x')"
+    )
     absent = with_absent(network, 1)
     assert message(KinshipError, lambda: absent.of(symbols[1])) == "parameters: the entry of %2 is absent"
     assert repr(absent) == "Parameters(%1: [2], %2: absent, %3: [1, 1])"

@@ -127,6 +127,11 @@ SHAPES: list[tuple[Callable[[Any], Any], str]] = [
         lambda r: r(2, 3).minimum(r(3)),
         "maximum: shapes must be equal, got [2, 3] and [3]; spread it with right.broadcast_along(0, 2)",
     ),
+    (
+        lambda r: r(2, 1) * r(2, 3),
+        "mul: shapes must be equal, got [2, 1] and [2, 3]; spread it with left.broadcast_to([2, 3])",
+    ),
+    (lambda r: r(2, 1) * r(1, 3), "mul: shapes must be equal, got [2, 1] and [1, 3]"),
     (lambda r: concat([], 0), "concat: wants at least one value"),
     (lambda r: concat([r(2, 3), r(2, 4)], 0), "concat: all axes but 0 must be equal, got [2, 3] and [2, 4]"),
     (lambda r: concat([r(2), r(2, 2)], 0), "concat: all axes but 0 must be equal, got [2] and [2, 2]"),
@@ -149,6 +154,10 @@ SHAPES: list[tuple[Callable[[Any], Any], str]] = [
     (
         lambda r: einsum("i.->i", r(2, 3)),
         "einsum: axes of 'i.->i' are letters, and the result's are named by an operand",
+    ),
+    (
+        lambda r: einsum(r(2, 3), r(3, 2)),
+        "einsum: wants its axes first, as in 'ij,jk->ik'",
     ),
     (lambda r: einsum("ij->i", r(2)), "einsum: 'ij' names 2 axes of an operand of shape [2]"),
     (lambda r: einsum("ij,jk->ik", r(2, 3), r(4, 2)), "einsum: axis j has extents 3 and 4 in 'ij,jk->ik'"),
@@ -355,7 +364,7 @@ def test_what_has_no_order_is_no_shape_and_no_list() -> None:
 
 def test_a_spec_that_is_no_text_is_refused() -> None:
     x = Tensor([[1.0, 2.0]])
-    with pytest.raises(ShapeError, match="einsum: wants a spec such as 'ij,jk->ik' before the operands, got Tensor"):
+    with pytest.raises(ShapeError, match="einsum: wants its axes first, as in 'ij,jk->ik'"):
         einsum(x, x)  # type: ignore[arg-type]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topos import Element, Recordable, Shape, Tape, Tensor, Value, bf16, f32, f64, op
+from topos import Element, Entry, Recordable, Shape, Tape, Tensor, Value, bf16, f32, f64, op
 from topos.op import Opcode
 from topos.testing import assert_same_bits, check_gradient
 from topos.testing.instructions import INSTRUCTIONS, every_sample
@@ -407,3 +407,13 @@ def test_a_source_has_nothing_to_express(source: Opcode) -> None:
         assert str(caught.value) == message
     assert source.is_source
     assert source.arity == 0
+
+
+def test_names_of_nodes_are_frozen_both_ways_too() -> None:
+    symbol = Tape().input(shape=(1,)).symbol()
+    entry = Entry(symbol)
+    for frozen, attribute in ((symbol, "index"), (symbol, "family"), (entry, "roots"), (entry, "carry")):
+        with pytest.raises(AttributeError, match="^(Symbol|Entry) is frozen$"):
+            setattr(frozen, attribute, None)
+        with pytest.raises(AttributeError, match="^(Symbol|Entry) is frozen$"):
+            delattr(frozen, attribute)

@@ -20,6 +20,7 @@ from topos.errors import KinshipError, RecordedError, ShapeError
 from topos.graph import Adjoints, Network, Parameters, Symbol
 from topos.graph.nesting import visit
 from topos.graph.spec import Spec
+from topos.graph.symbol import what_it_is
 from topos.op import Input, Parameter, Recordable
 
 
@@ -65,6 +66,9 @@ class Entry:
         return Entry(**{name: facts.get(name, getattr(self, name)) for name in (*_FACTS,)})
 
     def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("Entry is frozen")
+
+    def __delattr__(self, name: str) -> None:
         raise AttributeError("Entry is frozen")
 
     def __eq__(self, other: object) -> bool:
@@ -217,7 +221,7 @@ def _listed(symbols: Any) -> tuple[Symbol, ...]:
             found[part] = None
         else:
             hint = "; take value.symbol() before sealing" if hasattr(part, "symbol") else ""
-            raise KinshipError(f"entry: wants symbols, got {type(part).__name__}{hint}")
+            raise KinshipError(f"entry: wants symbols, got {what_it_is(part)}{hint}")
 
     plain = isinstance(symbols, Iterable) and not isinstance(symbols, _NO_LIST)
     visit(list(symbols) if plain else symbols, take)

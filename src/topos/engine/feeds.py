@@ -157,25 +157,28 @@ def source_payloads(
         raise FeedError(f"run: wants Parameters or a State, got {type(table).__name__}")
     if table._family is not spec.family:
         raise KinshipError("run: the table of parameters belongs to another spec")
-    return {index: _source(spec, index, table, fed) for index in sources}
+    held, inputs_too = table._entries, isinstance(table, State)  # once: a State's are replaced all together
+    return {index: _source(spec, index, held, inputs_too, fed) for index in sources}
 
 
-def _source(spec: Spec, index: int, table: Parameters | State, fed: Mapping[int, Tensor]) -> Tensor:
+def _source(
+    spec: Spec, index: int, held: Mapping[int, Tensor | None], inputs_too: bool, fed: Mapping[int, Tensor]
+) -> Tensor:
     kind = type(spec.rows[index].opcode)
     if kind is Parameter:
-        return _held(spec, index, table)
+        return _held(spec, index, held)
     if kind is Input:
         if index in fed:
             return fed[index]
         if index in spec.ids:
             raise FeedError(f"feed: {spec.label(index)} is a selection and must be fed")
-        if isinstance(table, State):
-            return _held(spec, index, table)
+        if inputs_too:
+            return _held(spec, index, held)
     return spec.payloads[index]
 
 
-def _held(spec: Spec, index: int, table: Parameters | State) -> Tensor:
-    tensor, row = table.get(index), spec.rows[index]
+def _held(spec: Spec, index: int, held: Mapping[int, Tensor | None]) -> Tensor:
+    tensor, row = held.get(index), spec.rows[index]
     if tensor is None:
         raise FeedError(f"run: the table has no payload for {spec.label(index)}")
     if tensor.shape != row.shape or tensor.element is not row.element:

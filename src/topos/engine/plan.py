@@ -64,7 +64,7 @@ class Plan:
         """
         carried = carried_rows(self.entry.carry, parameters)
         fed = read_feeds(self._spec, self._length, feeds, copy=self.entry.backward, carried=carried)
-        return self._run(parameters, fed, 0)[0]
+        return self._run(parameters, fed)[0]
 
     def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int | None = None) -> Run:
         """Runs and then replaces what the entry carries, all of a step at once; results show values from before.
@@ -86,7 +86,7 @@ class Plan:
             carried=carried_rows(self.entry.carry, state),
         )
         if steps is None:
-            run, following = self._run(state, fed, 0)
+            run, following = self._run(state, fed)
             state.replace(following)
             return run
         return self._advance_many(state, fed, int(steps))
@@ -164,12 +164,12 @@ class Plan:
         return f"live volume: peak {peak} elements at node {at}, retain-all {retained}"
 
     # inner
-    def _run(self, table: Parameters | State, fed: Feeds, step: int) -> tuple[Run, dict[int, Tensor]]:
+    def _run(self, table: Parameters | State, fed: Feeds, step: int | None = None) -> tuple[Run, dict[int, Tensor]]:
         """One evaluation, and the replacement of each carried row."""
         spec, entry = self._spec, self.entry
         sources = [index for index in self._rows if not spec.rows[index].operands]
-        values = source_payloads(spec, sources, table, fed.at(step))
-        watch = Watch(spec) if entry.diagnose else None
+        values = source_payloads(spec, sources, table, fed.at(step or 0))
+        watch = Watch(spec, step) if entry.diagnose else None
         execute(self._steps, values, watch)
         for index in self._kept:
             values[index] = owned(values[index], fed.borrowed)
@@ -193,7 +193,7 @@ class Plan:
         return watched.with_values(stacked)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Plan is derived from its spec and is neither copied nor pickled; topos.save keeps the spec")
+        raise TypeError("a Plan is derived from its spec and is neither copied nor pickled")
 
     def __repr__(self) -> str:
         return f"Plan({len(self._rows)} of {self._length} nodes, {len(self._results)} readable)"

@@ -35,10 +35,15 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The first value that is not finite and, where it is another node, the first that is NaN."""
+    """The first value that is not finite and, where it is another node, the first that is NaN.
+
+    `step` is the step that they stand in, counted from 0, of an `advance` that was given `steps`. The text is the same
+    by every route, so it does not tell the step.
+    """
 
     first: Finding
     first_nan: Finding | None
+    step: int | None = None
 
     def __str__(self) -> str:
         parts = [f"first non-finite: {self.first}"]
@@ -50,8 +55,9 @@ class Report(NamedTuple):
 class Watch:
     """Looks at each value as it is computed and keeps the first bad ones."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, step: int | None = None) -> None:
         self._spec = spec
+        self._step = step
         self._first: Finding | None = None
         self._first_nan: Finding | None = None
 
@@ -76,7 +82,7 @@ class Watch:
         if self._first is None:
             return None
         same = self._first_nan is not None and self._first_nan.symbol == self._first.symbol
-        return Report(self._first, None if same else self._first_nan)
+        return Report(self._first, None if same else self._first_nan, self._step)
 
 
 def _numbers(tensor: Tensor) -> np.ndarray | None:

@@ -146,6 +146,10 @@ class Run:
         """The same declaration over other values."""
         return Run(self._spec, self._length, values, self._readable, self._retains, self._watch)
 
+    def __repr__(self) -> str:
+        readable = self._values if self._readable is None else self._readable
+        return f"Run({len(readable)} of {self._length} nodes readable)"
+
     def __copy__(self) -> Run:
         return self
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from topos.graph.spec import Row, Spec
 from topos.op import Input, Parameter
@@ -28,7 +27,7 @@ def node_lines(
 
 def _line(index: int, row: Row, spec: Spec, status: str | None, names: bool, lines: bool) -> str:
     operands = ", ".join(map(str, row.operands))
-    attributes = " ".join(f"{attribute}={_fact(fact)}" for attribute, fact in row.opcode.facts())
+    attributes = " ".join(f"{attribute}={fact}" for attribute, fact in row.opcode.facts())
     shape = spec.extents(index)
     text = f"{index:>4}  {column(row.opcode.name, 15)}"
     text += column("  ".join(part for part in (operands, attributes) if part), 19)
@@ -39,10 +38,6 @@ def _line(index: int, row: Row, spec: Spec, status: str | None, names: bool, lin
         extra.append(spec.written(index))
     shown = "  ".join(part for part in extra if part)
     return f"{text}{column(shape, 13)}{shown}" if shown else f"{text}{shape}"
-
-
-def _fact(fact: Any) -> str:
-    return f"{fact:g}" if isinstance(fact, float) else str(fact)
 
 
 def counted(count: int, noun: str) -> str:

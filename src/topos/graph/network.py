@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from topos.errors import ConsumedError, KinshipError
-from topos.graph.describe import described_spec
+from topos.graph.describe import counted, described_spec
 from topos.graph.node import Node, Nodes
 from topos.graph.place import here, line
 from topos.graph.spec import Spec
@@ -40,7 +40,7 @@ class Network:
 
     def __init__(self, spec: Spec) -> None:
         self._spec: Spec | None = spec
-        self._length = len(spec.rows)
+        self._length = spec.sealed = len(spec.rows)
         self._consumed = ""
 
     def nodes(self) -> Nodes:
@@ -125,12 +125,14 @@ class Network:
         return self._spec
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a Network is neither copied nor pickled: the spec is written once; topos.save is its file form"
-        )
+        raise TypeError("a Network is neither copied nor pickled: the spec is written once")
 
     def __repr__(self) -> str:
-        return "Network(consumed)" if self._spec is None else f"Network({self._length} nodes, {self._spec.element})"
+        return (
+            "Network(consumed)"
+            if self._spec is None
+            else f"Network({counted(self._length, 'node')}, {self._spec.element})"
+        )
 
 
 def _pattern(payload: Tensor) -> bytes:

@@ -38,6 +38,6 @@ def _seed(tape: Tape, target: int, seed: Any) -> int:
     given = tape.row(index)
     if given.shape != wanted.shape:
         raise ShapeError(f"vjp: the seed must have the target's shape {wanted.shape}, got {given.shape}")
-    if given.element is not wanted.element:
+    if given.element is not wanted.element and given.element and wanted.element:  # a selection agrees with any
         raise ElementError(f"vjp: the seed must have the target's element {wanted.element}, got {given.element}")
     return index

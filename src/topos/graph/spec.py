@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from topos.element import Element
 from topos.errors import FeedError, KinshipError
 from topos.graph.place import Place, described, line
-from topos.graph.symbol import Family, Symbol
+from topos.graph.symbol import Family, Symbol, what_it_is
 from topos.op import Opcode
 from topos.shape import Shape
 from topos.tensor import Tensor
@@ -42,7 +42,7 @@ class Spec:
     holds the rows and how many there were.
     """
 
-    __slots__ = ("by_name", "element", "family", "ids", "names", "payloads", "rows")
+    __slots__ = ("by_name", "element", "family", "ids", "names", "payloads", "rows", "sealed")
 
     def __init__(self, element: Element) -> None:
         self.family = Family()
@@ -52,6 +52,7 @@ class Spec:
         self.ids: dict[int, Ids] = {}
         self.names: dict[int, str] = {}
         self.by_name: dict[str, int] = {}
+        self.sealed = 0
 
     def truncate(self, length: int) -> None:
         """Takes back every row from `length` on."""
@@ -85,9 +86,10 @@ class Spec:
             raise KinshipError(f"name: {name!r} is taken by {self.label(self.by_name[name])}")
 
     def name(self, index: int, name: str) -> None:
-        """Names a row; a second name of the same row replaces the first."""
+        """Names a row; a second name replaces the first, which still finds a row that was sealed with it."""
         self.check_name(name)
-        former = self.names.get(index)
+        former = self.names.get(index) if index >= self.sealed else None
+        held = self.names.get(index)
         try:
             self.names[index] = name
             self.by_name[name] = index
@@ -96,9 +98,9 @@ class Spec:
         except BaseException:  # an interrupt: the two tables say the same
             self.by_name.pop(name, None)
             self.names.pop(index, None)
-            if former is not None:
-                self.names[index] = former
-                self.by_name[former] = index
+            if held is not None:
+                self.names[index] = held
+                self.by_name[held] = index
             raise
 
     def index_of(self, symbol: object, rule: str, length: int | None = None) -> int:
@@ -108,7 +110,7 @@ class Spec:
         """
         if not isinstance(symbol, Symbol):
             hint = "; take value.symbol()" if hasattr(symbol, "symbol") else ""
-            raise KinshipError(f"{rule}: wants a symbol, got {type(symbol).__name__}{hint}")
+            raise KinshipError(f"{rule}: wants a symbol, got {what_it_is(symbol)}{hint}")
         if symbol.family is not self.family:
             raise KinshipError(f"{rule}: symbol {symbol} belongs to another spec than this one")
         covered = len(self.rows) if length is None else length

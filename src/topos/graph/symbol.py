@@ -63,6 +63,9 @@ class Symbol:
     def __setattr__(self, attribute: str, value: Any) -> NoReturn:
         raise AttributeError("Symbol is frozen")
 
+    def __delattr__(self, attribute: str) -> NoReturn:
+        raise AttributeError("Symbol is frozen")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Symbol) and self.index == other.index and self.family is other.family
 
@@ -74,3 +77,10 @@ class Symbol:
 
     def __repr__(self) -> str:
         return f"%{self.index}"
+
+
+def what_it_is(part: object) -> str:
+    """What stands where a symbol is wanted, and how to come by the symbol, for a message."""
+    if isinstance(part, str):
+        return f"str; a sealed network finds a name's: network.symbol({part!r})"
+    return type(part).__name__

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from topos.errors import ElementError, KinshipError, ShapeError
-from topos.graph.symbol import Family, Symbol
+from topos.graph.symbol import Family, Symbol, what_it_is
 from topos.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Table:
 
     def _index(self, symbol: Any) -> int:
         if not isinstance(symbol, Symbol):
-            raise KinshipError(f"{self._noun}: wants a symbol, got {type(symbol).__name__}")
+            raise KinshipError(f"{self._noun}: wants a symbol, got {what_it_is(symbol)}")
         if symbol.family is not self._family:
             raise KinshipError(f"{self._noun}: symbol {symbol} belongs to another spec")
         if symbol.index not in self._entries:

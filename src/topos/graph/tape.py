@@ -11,7 +11,7 @@ import numpy as np
 from topos.element import Element, f32
 from topos.errors import ElementError, KinshipError, ShapeError
 from topos.graph.adjoints import Adjoints
-from topos.graph.describe import described_spec
+from topos.graph.describe import counted, described_spec
 from topos.graph.detach import detach
 from topos.graph.network import Network
 from topos.graph.node import Nodes
@@ -139,10 +139,9 @@ class Tape(Recording):
             pairs = [(Value(self, i), Value(self, g)) for i, g in zip(indices, gradients, strict=True)]
             return Adjoints(Value(self, target), pairs)
         except BaseException:
+            self.write(None)
             self.reset(mark)
             raise
-        finally:
-            self.write(None)
 
     # phases
     @contextmanager
@@ -200,7 +199,11 @@ class Tape(Recording):
         return Value(self, index)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Tape is neither copied nor pickled: the spec is written once; topos.save is its file form")
+        raise TypeError("a Tape is neither copied nor pickled: the spec is written once")
 
     def __repr__(self) -> str:
-        return "Tape(sealed)" if self._spec is None else f"Tape({len(self._spec.rows)} nodes, {self._spec.element})"
+        return (
+            "Tape(sealed)"
+            if self._spec is None
+            else f"Tape({counted(len(self._spec.rows), 'node')}, {self._spec.element})"
+        )

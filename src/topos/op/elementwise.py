@@ -32,13 +32,15 @@ class Elementwise(Opcode):
         return first
 
     def _hint(self, shapes: Sequence[Shape]) -> str:
-        """How to spread one operand to the other, where exactly one broadcast does it."""
+        """How to spread one operand to the other, where exactly one way does it."""
         if len(shapes) != 2:
             return ""
         for role, small, large in zip(self.roles, shapes, reversed(shapes), strict=True):
             if not small and large:
                 return f"; spread it with {role}.broadcast({large})"
             axes = [axis for axis in large.axes if large.without_axis(axis) == small]
+            if small.rank == large.rank and all(own in (1, extent) for own, extent in zip(small, large, strict=True)):
+                return f"; spread it with {role}.broadcast_to({large})"
             if len(axes) == 1:
                 return f"; spread it with {role}.broadcast_along({axes[0]}, {large[axes[0]]})"
         return ""

@@ -86,7 +86,7 @@ def einsum(spec: str, *values: T) -> T:
     Tensor([12., 34.], f32)
     """
     if not isinstance(spec, str):
-        raise ShapeError(f"einsum: wants a spec such as 'ij,jk->ik' before the operands, got {type(spec).__name__}")
+        raise ShapeError("einsum: wants its axes first, as in 'ij,jk->ik'")
     values = _listed("einsum", values)
     terms, result = _terms(spec, values)
     return _whole(values, lambda: _contract(list(values), terms, result))
