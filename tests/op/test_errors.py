@@ -316,7 +316,7 @@ def test_an_instruction_counts_its_axis_from_the_front(kind: type[op.Opcode]) ->
 def test_a_shape_is_a_sequence_of_integers() -> None:
     for extents, message in (
         (3, "shape: wants a sequence of extents, got 3; a vector of that length is [3]"),
-        ("ab", "shape: extents must be integers, got 'ab'"),
+        ("ab", "shape: wants a sequence of extents, got 'ab'"),
         ([1, -2], "shape: extents must not be negative, got [1, -2]"),
         ([1, 2.0], "shape: extents must be integers, got [1, 2.0]"),
         (None, "shape: extents must be integers, got None"),
