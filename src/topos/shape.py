@@ -14,7 +14,7 @@ MOST_AXES = 64
 MOST_ELEMENTS = 1 << 59
 """Of 16 bytes each they fill the address space; extents of zero beside them do not count."""
 
-_UNORDERED = (set, frozenset, dict)
+_NO_SEQUENCE = (set, frozenset, dict, str, bytes, bytearray)  # iterable, but of no order or of no integers
 
 
 def _held(extents: Iterable[int]) -> int:
@@ -39,8 +39,8 @@ class Shape(tuple[int, ...]):
     def __new__(cls, extents: Iterable[int] = ()) -> Shape:
         if type(extents) is Shape:
             return extents
-        if isinstance(extents, _UNORDERED):
-            raise ShapeError(f"shape: wants a sequence of extents, got {extents!r}, which has no order")
+        if isinstance(extents, _NO_SEQUENCE):
+            raise ShapeError(f"shape: wants a sequence of extents, got {extents!r}")
         if isinstance(extents, int):
             hint = f"a vector of that length is [{extents}]"
             raise ShapeError(f"shape: wants a sequence of extents, got {extents!r}; {hint}")

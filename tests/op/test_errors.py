@@ -316,7 +316,7 @@ def test_an_instruction_counts_its_axis_from_the_front(kind: type[op.Opcode]) ->
 def test_a_shape_is_a_sequence_of_integers() -> None:
     for extents, message in (
         (3, "shape: wants a sequence of extents, got 3; a vector of that length is [3]"),
-        ("ab", "shape: extents must be integers, got 'ab'"),
+        ("ab", "shape: wants a sequence of extents, got 'ab'"),
         ([1, -2], "shape: extents must not be negative, got [1, -2]"),
         ([1, 2.0], "shape: extents must be integers, got [1, 2.0]"),
         (None, "shape: extents must be integers, got None"),
@@ -349,9 +349,9 @@ def test_an_axis_that_is_no_integer_is_named_on_every_route(wrong: Any) -> None:
 
 def test_what_has_no_order_is_no_shape_and_no_list() -> None:
     x = Tensor([[1.0, 2.0]])
-    for shape in ({1, 2}, frozenset([2]), {1: 2, 2: 1}):
-        with pytest.raises(ShapeError, match="shape: wants a sequence of extents, got .*, which has no order"):
-            x.reshape(shape)
+    for shape in ({1, 2}, frozenset([2]), {1: 2, 2: 1}, "", "12", b"\x01\x02"):
+        with pytest.raises(ShapeError, match="shape: wants a sequence of extents, got "):
+            x.reshape(shape)  # type: ignore[arg-type]
     for order in ({0, 1}, {0: 1, 1: 0}, None, 1, np.array(1), "01"):
         with pytest.raises(ShapeError, match="permute: order must be a sequence of axes, got "):
             x.permute(order)  # type: ignore[arg-type]

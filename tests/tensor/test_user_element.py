@@ -46,3 +46,25 @@ def test_a_run_names_the_node_of_a_missing_operation() -> None:
     with pytest.raises(ElementError) as caught:
         network.forward(network.parameters()).of(y)
     assert str(caught.value) == "exp: element half does not define it\n  node %3 Exp [1]"
+
+
+class Short(Half):
+    """Whose sums forget their operands' shape."""
+
+    name = "short"
+
+    def add(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return np.zeros(7, np.float16)
+
+
+short = Short()
+
+
+def test_another_shape_is_refused_where_it_appears() -> None:
+    text = r"element short: an operation answered shape \[7\], wants \[2\]"
+    with pytest.raises(ElementError, match=f"^{text}$"):
+        Tensor([1.0, 2.0], short) + 1.0
+    network, y = Tape.record(lambda tape: tape.input([1.0, 2.0]) + 1.0, element=short)
+    for run in (network.entry(y).interpret, network.entry(y).lower().forward):
+        with pytest.raises(ElementError, match=rf"^{text}\n  node %3 Add \[2\]$"):
+            run(network.parameters())

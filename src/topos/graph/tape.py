@@ -128,7 +128,7 @@ class Tape(Recording):
         return self._differentiated(self.index_of(target, "vjp"), seed, wrt, "vjp")
 
     def _differentiated(self, target: int, seed: Any, wrt: Any, rule: str) -> Adjoints:
-        asked = wrt if isinstance(wrt, Iterable) and not isinstance(wrt, Value | np.ndarray) else [wrt]
+        asked = wrt if isinstance(wrt, Iterable) and not isinstance(wrt, Value | np.ndarray | str) else [wrt]
         indices = [self.index_of(entry, rule) for entry in asked]
         mark = self.mark()
         try:

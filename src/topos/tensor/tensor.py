@@ -59,17 +59,21 @@ class Tensor(Composites):
         """Takes an array of the element's dtype as it is; nobody writes to it from now on.
 
         NumPy's operators answer scalars for rank 0, which a user's element may hand on. Raises `ElementError` for
-        another dtype: an element's operation that forgot to come back to its own.
+        another dtype or another shape than asked for: an element's operation that forgot to come back to its own.
         """
         if type(array) is not np.ndarray:
             array = np.asarray(array)
         if array.dtype != element.dtype:
             raise ElementError(f"element {element}: an operation answered {array.dtype}, wants {element.dtype}")
+        if shape is None:
+            shape = Shape(array.shape)
+        elif not tuple.__eq__(array.shape, shape):
+            raise ElementError(f"element {element}: an operation answered shape {Shape(array.shape)}, wants {shape}")
         tensor = object.__new__(cls)
         tensor._array = array
         tensor.element = element
         tensor.ids = None
-        tensor.shape = Shape(array.shape) if shape is None else shape
+        tensor.shape = shape
         return tensor
 
     @classmethod
