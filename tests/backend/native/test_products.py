@@ -264,6 +264,23 @@ def test_an_epilogue_runs_once_before_the_store(element: str, shape: tuple[int, 
         )
 
 
+@each_element
+@pytest.mark.parametrize("target", ["x86-64-v3", "host"])
+def test_both_operands_packed(element: str, target: str) -> None:
+    if target not in TARGETS:
+        pytest.skip(f"this machine runs no {target}")
+    left, right = operands(element, 1030, 37, 1040, ("plain", "transposed"))
+    out = np.zeros((1030, 1040), left.dtype)
+    assert "left packed too" in explain(compiler.task_of(left, right, out, element), TARGETS[target])
+    check(element, target, left, right, threads=2)
+
+
+@pytest.mark.slow
+@each_element
+def test_both_operands_packed_over_blocks(element: str) -> None:
+    check(element, "host", *operands(element, 1030, 545, 1040, ("plain", "transposed"), specials=0.0001), threads=3)
+
+
 @pytest.mark.slow
 @each_element
 @each_target
