@@ -149,6 +149,13 @@ def test_every_small_shape(element: str) -> None:
 
 
 @each_element
+def test_no_terms_and_no_results(element: str) -> None:
+    for shape, batch in (((70, 0, 37), ()), ((3, 0, 2), (5,)), ((0, 3, 4), ()), ((3, 4, 0), (2,)), ((3, 4, 5), (0,))):
+        for out in ("plain", "transposed", "strided"):
+            check(element, "host", *operands(element, *shape, batch=batch), out)
+
+
+@each_element
 @pytest.mark.parametrize("target", ["x86-64", "host"])
 def test_layouts(element: str, target: str) -> None:
     pairs = itertools.product(LAYOUTS, LAYOUTS) if element == "f32" else zip(LAYOUTS, reversed(LAYOUTS), strict=True)

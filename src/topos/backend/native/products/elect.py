@@ -56,6 +56,8 @@ _KINDS: tuple[tuple[str, Callable[[_Shape], bool], str], ...] = (
 
 def elect(task: ProductTask, target: Target) -> Choice:
     """The first kind whose condition holds for the better of the two equal forms."""
+    if 0 in (task.rows, task.columns, task.batches):
+        return Choice("nothing", "there are no results", task)
     plain = folded(task)
     width = target.lanes(8 if task.element == "f64" else 4)
     exchanged = turned(plain)
@@ -64,12 +66,12 @@ def elect(task: ProductTask, target: Target) -> Choice:
     rows, vectors = _register_tile(best, target, width)
     shape = _Shape(best, width, rows)
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
-    if kind in ("dots", "zeros"):
-        choice = Choice(kind, why, best, is_turned)
-    elif kind == "lines":
-        choice = Choice(kind, why, best, is_turned, panels=split(-(-best.columns // width), 1))
-    else:
-        choice = Choice(kind, why, best, is_turned, split(best.rows, rows), split(-(-best.columns // width), vectors))
+    choice = Choice(kind, why, best, is_turned)
+    if kind in ("zeros", "lines"):
+        choice = choice._replace(panels=split(-(-best.columns // width), 1))
+        choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
+    elif kind != "dots":
+        choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
         choice = _packing(choice, width)
     return _tiles(choice)
 
