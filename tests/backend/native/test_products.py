@@ -149,6 +149,13 @@ def test_every_small_shape(element: str) -> None:
 
 
 @each_element
+def test_no_terms_and_no_results(element: str) -> None:
+    for shape, batch in (((70, 0, 37), ()), ((3, 0, 2), (5,)), ((0, 3, 4), ()), ((3, 4, 0), (2,)), ((3, 4, 5), (0,))):
+        for out in ("plain", "transposed", "strided"):
+            check(element, "host", *operands(element, *shape, batch=batch), out)
+
+
+@each_element
 @pytest.mark.parametrize("target", ["x86-64", "host"])
 def test_layouts(element: str, target: str) -> None:
     pairs = itertools.product(LAYOUTS, LAYOUTS) if element == "f32" else zip(LAYOUTS, reversed(LAYOUTS), strict=True)
@@ -262,6 +269,23 @@ def test_an_epilogue_runs_once_before_the_store(element: str, shape: tuple[int, 
         assert_same_bits(
             out, ELEMENTS[element].mul(reference.matmul(ELEMENTS[element], left, right), out.dtype.type(2))
         )
+
+
+@each_element
+@pytest.mark.parametrize("target", ["x86-64-v3", "host"])
+def test_both_operands_packed(element: str, target: str) -> None:
+    if target not in TARGETS:
+        pytest.skip(f"this machine runs no {target}")
+    left, right = operands(element, 1030, 37, 1040, ("plain", "transposed"))
+    out = np.zeros((1030, 1040), left.dtype)
+    assert "left packed too" in explain(compiler.task_of(left, right, out, element), TARGETS[target])
+    check(element, target, left, right, threads=2)
+
+
+@pytest.mark.slow
+@each_element
+def test_both_operands_packed_over_blocks(element: str) -> None:
+    check(element, "host", *operands(element, 1030, 545, 1040, ("plain", "transposed"), specials=0.0001), threads=3)
 
 
 @pytest.mark.slow

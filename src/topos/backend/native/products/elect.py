@@ -56,6 +56,8 @@ _KINDS: tuple[tuple[str, Callable[[_Shape], bool], str], ...] = (
 
 def elect(task: ProductTask, target: Target) -> Choice:
     """The first kind whose condition holds for the better of the two equal forms."""
+    if 0 in (task.rows, task.columns, task.batches):
+        return Choice("nothing", "there are no results", task)
     plain = folded(task)
     width = target.lanes(8 if task.element == "f64" else 4)
     exchanged = turned(plain)
@@ -64,12 +66,12 @@ def elect(task: ProductTask, target: Target) -> Choice:
     rows, vectors = _register_tile(best, target, width)
     shape = _Shape(best, width, rows)
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
-    if kind in ("dots", "zeros"):
-        choice = Choice(kind, why, best, is_turned)
-    elif kind == "lines":
-        choice = Choice(kind, why, best, is_turned, panels=split(-(-best.columns // width), 1))
-    else:
-        choice = Choice(kind, why, best, is_turned, split(best.rows, rows), split(-(-best.columns // width), vectors))
+    choice = Choice(kind, why, best, is_turned)
+    if kind in ("zeros", "lines"):
+        choice = choice._replace(panels=split(-(-best.columns // width), 1))
+        choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
+    elif kind != "dots":
+        choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
         choice = _packing(choice, width)
     return _tiles(choice)
 
@@ -117,6 +119,8 @@ def _packing(choice: Choice, width: int) -> Choice:
     # A left operand whose terms lie apart costs a cache line a number, again for every panel.
     far = abs(task.left[1]) * task.item_bytes >= 256
     packs_left = far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
+    # Lines of terms are read well as they lie, until many panels reread them from beyond L2.
+    packs_left |= packs_right and task.left[1] == 1 and task.columns >= 1024 <= task.rows
     panel_bytes = choice.panels.largest * width * choice.depth * (8 if task.element == "f64" else 4)
     chunk = min(choice.panels.groups, max(1, _CHUNK_BYTES // panel_bytes))
     return choice._replace(packs_left=packs_left, packs_right=packs_right, chunk=chunk)
@@ -134,7 +138,10 @@ def _tiles(choice: Choice) -> Choice:
         column_tiles = min(rest // row_tiles, choice.panels.groups)
         longest = -(-choice.rows.groups // row_tiles) * -(-choice.panels.groups // column_tiles)
         cost = longest * row_tiles * column_tiles / (choice.rows.groups * choice.panels.groups)
-        cost += 0.05 * row_tiles * choice.packs_right + 0.05 * column_tiles * choice.packs_left
+        # What every row of tiles packs again of the right operand, and every column of tiles packs or rereads of the
+        # left one, in columns of multiply-adds for a column of terms.
+        if choice.packs_right or choice.packs_left:
+            cost += 8 * row_tiles / task.rows * choice.packs_right + 12 * column_tiles / task.columns
         cost += 0.5 * (rest - row_tiles * column_tiles) / rest
         if cost < cheapest:
             cheapest, best = cost, (row_tiles, column_tiles)

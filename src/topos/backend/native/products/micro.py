@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from topos.backend.native.products.frame import Kind
-from topos.backend.native.products.lanes import Results, prefetch
+from topos.backend.native.products.lanes import Results
 from topos.backend.native.products.text import Text
 
 
@@ -49,10 +49,6 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
         left_bytes, right_bytes = _strides(kind, shape)
         return [text.at(left, left_bytes), text.at(right, right_bytes), *after]
 
-    if choice.packs_right:
-        for row, vector in places:
-            offset = row * choice.task.out[0] + vector * lanes.width * choice.task.out[1]
-            prefetch(text, text.at("%out", offset * lanes.item_bytes), write=True, locality=3)
     carried = [("ptr", "%left"), ("ptr", "%right"), *[(lanes.vector, "zeroinitializer")] * len(places)]
     sums = text.loop("0", "%terms", 1, step, carried)[2:]
     if totals is None:

@@ -11,22 +11,42 @@ from topos.backend.native.target import Target
 
 
 def pack_left(kind: Kind, rows: int, target: Target) -> str:
-    """`%terms` times `rows` numbers, one term after another, from any strides."""
+    """`%terms` times `rows` numbers, one term after another, from any strides; it may write a vector past the end."""
     text, (row_stride, term_stride) = Text(kind.helpers), kind.choice.task.left
-    size, wide = kind.lanes.item_bytes, kind.lanes.wide_bytes
+    lanes, size, wide = kind.lanes, kind.lanes.item_bytes, kind.lanes.wide_bytes
     column = Lanes(kind.choice.task.element, target, rows)
 
-    def step(_: str, values: Sequence[str]) -> list[str]:
-        source, goal = values
+    def single(term: str, _: Sequence[str]) -> None:
+        source = text.at("%from", text.mul(term, term_stride * size))
+        goal = text.at("%to", text.mul(term, rows * wide))
         if row_stride == 1:
             column.keep(text, goal, column.load(text, source, rows), rows)
-        else:
-            for row in range(rows):
-                number = column.number(text, text.at(source, row * row_stride * size))
-                text.do(f"store {column.scalar} {number}, ptr {text.at(goal, row * wide)}, align {wide}")
-        return [text.at(source, term_stride * size), text.at(goal, rows * wide)]
+            return
+        for row in range(rows):
+            number = column.number(text, text.at(source, row * row_stride * size))
+            text.do(f"store {column.scalar} {number}, ptr {text.at(goal, row * wide)}, align {wide}")
 
-    text.loop("0", "%terms", 1, step, [("ptr", "%from"), ("ptr", "%to")])
+    def squares(term: str, _: Sequence[str]) -> None:
+        source = text.at("%from", text.mul(term, size))
+        goal = text.at("%to", text.mul(term, rows * wide))
+        parts = [
+            (first, lanes.transposed(text, text.at(source, first * row_stride * size), row_stride, rows - first))
+            for first in range(0, rows, lanes.width)
+        ]
+        # In this order what a vector holds beyond the rows is overwritten by the next term.
+        for step in range(lanes.width):
+            for first, square in parts:
+                lanes.keep(text, text.at(goal, (step * rows + first) * wide), square[step], lanes.width)
+
+    terms = kind.choice.task.terms
+    if term_stride != 1 or row_stride == 1 or kind.choice.depth < lanes.width:
+        text.loop("0", "%terms", 1, single)
+    elif terms % lanes.width == 0:
+        text.loop("0", "%terms", lanes.width, squares)
+    else:
+        whole = text.let(f"and i64 %terms, {-lanes.width}")
+        text.when(text.less(0, whole), lambda: text.loop("0", whole, lanes.width, squares))
+        text.when(text.less(whole, "%terms"), lambda: text.loop(whole, "%terms", 1, single))
     return text.function(
         f"internal void @{kind.name}_left_{rows}(ptr noalias %from, ptr noalias %to, i64 %terms) noinline nounwind"
     )

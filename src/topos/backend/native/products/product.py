@@ -10,6 +10,7 @@ from topos.backend.native.products.lanes import Epilogue, Lanes
 from topos.backend.native.products.lines import lines
 from topos.backend.native.products.task import ProductTask
 from topos.backend.native.products.tiled import scratch_bytes, tiled
+from topos.backend.native.products.zeros import zeros
 from topos.backend.native.target import Target
 
 
@@ -25,9 +26,11 @@ def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None)
 
     def body(name: str) -> str:
         kind = Kind(name, choice, lanes, epilogue, helpers)
-        if choice.kind in ("dots", "zeros"):
-            return dots(kind, target)
-        return lines(kind) if choice.kind == "lines" else tiled(kind, target)
+        if choice.kind == "nothing":
+            return f"define void @{name}(ptr %arguments, i64 %tile) nounwind {{\n  ret void\n}}\n"
+        if choice.kind in ("zeros", "lines"):
+            return zeros(kind) if choice.kind == "zeros" else lines(kind)
+        return dots(kind, target) if choice.kind == "dots" else tiled(kind, target)
 
     scratch = 0
     if choice.kind in ("direct", "packed"):

@@ -20,7 +20,9 @@ class Regions:
         self.in_out = choice.task.out[1] == 1 and lanes.item == lanes.scalar
         waits = choice.blocks > 1 and not self.in_out
         self.row_bytes = choice.task.out[0] * lanes.wide_bytes if self.in_out else columns * lanes.wide_bytes
-        self.right = _rounded(rows * choice.depth * lanes.wide_bytes * choice.packs_left)
+        # Packing the left operand may write a vector past its end.
+        left = (rows * choice.depth + lanes.width) * lanes.wide_bytes
+        self.right = _rounded(left * choice.packs_left)
         packed = choice.chunk * choice.panels.largest * lanes.width * choice.depth * lanes.wide_bytes
         self.totals = self.right + _rounded(packed * choice.packs_right)
         self.end = self.totals + _rounded(rows * columns * lanes.wide_bytes * waits)
