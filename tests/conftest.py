@@ -1,5 +1,10 @@
-"""Golden texts, and the two ways in which hypothesis draws."""
+"""Golden texts, the two ways in which hypothesis draws, and interrupts at a chosen line."""
 
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["topos.testing.pytest_plugin", "pytester"]
@@ -9,3 +14,28 @@ settings.register_profile("ci", derandomize=True, deadline=None, suppress_health
 # `pytest --hypothesis-profile explore` looks for new failures.
 settings.register_profile("explore", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci")
+
+
+@pytest.fixture
+def interrupted() -> Callable[..., None]:
+    """`interrupted(call, at)` calls, and raises KeyboardInterrupt before line `at` of those of topos that run."""
+    return _interrupted
+
+
+def _interrupted(call: Callable[[], Any], at: int) -> None:
+    count = 0
+
+    def local(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal count
+        if event == "line":
+            count += 1
+            if count == at + 1:
+                raise KeyboardInterrupt
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: local if "topos" in frame.f_code.co_filename else None)
+    try:
+        call()
+    finally:
+        sys.settrace(before)

@@ -21,6 +21,13 @@ def _held(extents: Iterable[int]) -> int:
     return prod(extent for extent in extents if extent)
 
 
+def _integer(axis: int, rule: str) -> int:
+    try:
+        return operator.index(axis)
+    except TypeError:
+        raise ShapeError(f"{rule}: an axis must be an integer, got {axis!r}") from None
+
+
 class Shape(tuple[int, ...]):
     """Extents, outermost axis first; zero extents are legal and rank 0 is a scalar.
 
@@ -77,10 +84,7 @@ class Shape(tuple[int, ...]):
 
         Raises `ShapeError` that names the rule, the axis and the shape where there is no such axis.
         """
-        try:
-            position = operator.index(axis)
-        except TypeError:
-            raise ShapeError(f"{rule}: an axis must be an integer, got {axis!r}") from None
+        position = _integer(axis, rule)
         rank = len(self)
         if not -rank <= position < rank:
             raise ShapeError(f"{rule}: no axis {axis} in shape {self} of rank {rank}")
@@ -91,10 +95,7 @@ class Shape(tuple[int, ...]):
 
         Raises `ShapeError` that names the rule, the axis and the shape where there is no such place.
         """
-        try:
-            position = operator.index(axis)
-        except TypeError:
-            raise ShapeError(f"{rule}: an axis must be an integer, got {axis!r}") from None
+        position = _integer(axis, rule)
         rank = len(self)
         if not -rank - 1 <= position <= rank:
             raise ShapeError(f"{rule}: no place for a new axis {axis} in {self}")

@@ -1,7 +1,6 @@
 import copy
 import pickle
 import re
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -354,7 +353,7 @@ def test_an_interrupt_leaves_a_whole_number_of_steps(
     assert_same_bits(snapshot(state), snapshot(whole))
 
 
-def test_an_interrupt_at_any_line_leaves_a_whole_number_of_steps() -> None:
+def test_an_interrupt_at_any_line_leaves_a_whole_number_of_steps(interrupted: Callable[..., None]) -> None:
     """Ctrl-C comes between two lines: whichever it is, the state is that after none, one, two or all of the steps."""
 
     def record(tape: Tape) -> Any:
@@ -370,7 +369,7 @@ def test_an_interrupt_at_any_line_leaves_a_whole_number_of_steps() -> None:
     while True:
         state = network.state()
         try:
-            _interrupted(lambda state=state: plan.advance(state, {"x": 2.0}, steps=3), len(outcomes))  # type: ignore[misc]
+            interrupted(lambda state=state: plan.advance(state, {"x": 2.0}, steps=3), len(outcomes))  # type: ignore[misc]
         except KeyboardInterrupt:
             outcomes.append([state.of(symbol).tolist() for symbol in carry])
         else:
@@ -386,26 +385,6 @@ def _states(network: Network, plan: Plan, steps: int) -> list[State]:
         states.append(states[-1].clone())
         plan.advance(states[-1], {"x": 2.0})
     return states
-
-
-def _interrupted(call: Callable[[], Any], at: int) -> None:
-    """Calls, and raises KeyboardInterrupt before line number `at` of those of topos that run."""
-    count = 0
-
-    def local(frame: Any, event: str, argument: Any) -> Any:
-        nonlocal count
-        if event == "line":
-            count += 1
-            if count == at + 1:
-                raise KeyboardInterrupt
-        return local
-
-    before = sys.gettrace()
-    sys.settrace(lambda frame, event, argument: local if "topos" in frame.f_code.co_filename else None)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
 
 
 def test_a_state_of_a_prefix_does_not_serve_what_grew() -> None:

@@ -208,7 +208,7 @@ INTERRUPTED: dict[str, Callable[[Scene], Any]] = {
 
 
 @pytest.mark.parametrize("name", INTERRUPTED)
-def test_an_interrupt_at_any_line_leaves_all_or_nothing(name: str) -> None:
+def test_an_interrupt_at_any_line_leaves_all_or_nothing(name: str, interrupted: Callable[..., None]) -> None:
     """Ctrl-C comes between two lines: whichever it is, the call has recorded everything or is taken back."""
     call, complete = INTERRUPTED[name], scene()
     before, at = facts(complete.tape), 0
@@ -218,7 +218,7 @@ def test_an_interrupt_at_any_line_leaves_all_or_nothing(name: str) -> None:
     while True:
         world = scene()
         try:
-            _interrupted(lambda world=world: call(world), at)  # type: ignore[misc]
+            interrupted(lambda world=world: call(world), at)  # type: ignore[misc]
         except KeyboardInterrupt:
             outcomes.append(facts(world.tape))
             world.t + 1.0  # written by nobody's rule
@@ -229,26 +229,6 @@ def test_an_interrupt_at_any_line_leaves_all_or_nothing(name: str) -> None:
     assert at > 10
     assert [found for found in outcomes if found not in (before, after)] == []
     assert sum(found == after for found in outcomes) <= 5  # and nothing is done after that but to answer
-
-
-def _interrupted(call: Callable[[], Any], at: int) -> None:
-    """Calls, and raises KeyboardInterrupt before line number `at` of those of topos that run."""
-    count = 0
-
-    def local(frame: Any, event: str, argument: Any) -> Any:
-        nonlocal count
-        if event == "line":
-            count += 1
-            if count == at + 1:
-                raise KeyboardInterrupt
-        return local
-
-    before = sys.gettrace()
-    sys.settrace(lambda frame, event, argument: local if "topos" in frame.f_code.co_filename else None)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
 
 
 def test_a_value_that_was_taken_back_is_refused() -> None:
