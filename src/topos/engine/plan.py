@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any, NoReturn
 
 import numpy as np
 
+from topos.element.machine import check_arithmetic
 from topos.engine import liveness
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, carried_rows, input_index, read_feeds
@@ -41,11 +43,23 @@ class Plan:
     (Tensor([8., 4., 2.], f32), Tensor(1., f32))
     """
 
-    __slots__ = ("_freed_after", "_kept", "_length", "_readable", "_rows", "_sources", "_spec", "_steps", "entry")
+    __slots__ = (
+        "_freed_after",
+        "_kept",
+        "_length",
+        "_native",
+        "_readable",
+        "_rows",
+        "_sources",
+        "_spec",
+        "_steps",
+        "entry",
+    )
 
     def __init__(self, spec: Spec, length: int, entry: Entry) -> None:
         self._spec = spec
         self._length = length
+        self._native: Any = None
         self.entry = entry
         self._readable = frozenset(symbol.index for symbol in entry.results)
         kept = self._kept = self._readable.union(after.index for after in entry.carry.values())
@@ -155,7 +169,27 @@ class Plan:
             return f"live volume: retain-all {retained}, release floor {peak} at node {at}"
         return f"live volume: peak {peak} elements at node {at}, retain-all {retained}"
 
+    def prepare(self) -> Plan:
+        """Compiles the plan now rather than at its first run; answers itself."""
+        self._executable()
+        return self
+
+    def explain(self) -> str:
+        """The native groups: which nodes share a kernel, what each reads and stores; or why the plan is interpreted."""
+        return str(self._executable().explain())
+
+    def llvm(self) -> str:
+        """The LLVM text of the plan's kernels and of the function that calls them."""
+        return str(self._executable().llvm())
+
     # inner
+    def _executable(self) -> Any:
+        """The native form of the schedule, made once, or the reason why it is interpreted."""
+        if self._native is None:
+            native = import_module("topos.backend.native.executable")
+            self._native = native.executable(self._spec, self._rows, self._kept)
+        return self._native
+
     def _read(self, table: Parameters | State, feeds: Mapping[Any, Any] | None, steps: int | None = None) -> Feeds:
         carried = carried_rows(self.entry.carry, table)
         return read_feeds(self._spec, self._length, feeds, steps=steps, copy=self.entry.backward, carried=carried)
@@ -166,7 +200,12 @@ class Plan:
         """One evaluation: what is left of its values, and who watched them."""
         values = source_payloads(self._spec, self._sources, table, fed.at(step or 0))
         watch = Watch(self._spec, step) if self.entry.diagnose else None
-        execute(self._steps, values, watch)
+        native = self._executable()
+        if self.entry.diagnose or self.entry.backward or not hasattr(native, "run"):
+            execute(self._steps, values, watch)
+        else:
+            check_arithmetic()
+            values.update(native.run(values))
         for index in self._kept:
             values[index] = owned(values[index], fed.borrowed)
         return values, watch

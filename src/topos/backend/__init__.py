@@ -1,0 +1,1 @@
+"""What computes plans faster, bit for bit."""

@@ -1,0 +1,33 @@
+"""A kernel: LLVM text for one group of a plan, and how many pieces its work falls into."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Kernel(NamedTuple):
+    """One function `void @name(ptr %arguments, i64 %tile)` and what it needs.
+
+    `%arguments` is an array of pointers: the operands' buffers, then the results', then one scratch buffer of
+    `scratch_bytes` where that is not 0. Shapes and strides are literals in `text`, so equal work prints an equal
+    kernel. Any order and any number of threads may run the tiles `0 .. tiles - 1`; none writes what another one reads.
+    `helpers` are further definitions and declarations that the text needs, each by its first line, so that a module
+    holds one of each.
+    """
+
+    name: str
+    text: str
+    tiles: int
+    scratch_bytes: int = 0
+    helpers: tuple[str, ...] = ()
+
+
+def named(
+    stem: str, body: Callable[[str], str], tiles: int, scratch_bytes: int = 0, helpers: tuple[str, ...] = ()
+) -> Kernel:
+    """A kernel named by its own text: `body(name)` writes the definition of `@name`."""
+    digest = hashlib.blake2b(body("kernel").encode(), digest_size=8).hexdigest()
+    name = f"{stem}_{digest}"
+    return Kernel(name, body(name), tiles, scratch_bytes, helpers)

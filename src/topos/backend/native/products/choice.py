@@ -1,0 +1,46 @@
+"""What a kernel is told to be: its kind, its register tile, its tiles of work."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from topos.backend.native.products.split import Split
+from topos.backend.native.products.task import ProductTask
+
+BLOCK = 512
+"""Terms in one chain; the contract's number."""
+
+
+class Choice(NamedTuple):
+    """A kind and its parameters, for the equal form `task` of the work (`is_turned`: rows and columns exchanged)."""
+
+    kind: str
+    why: str
+    task: ProductTask
+    is_turned: bool = False
+    rows: Split = Split(1, 1, 0)
+    """Row groups: the rows of one register tile each."""
+    panels: Split = Split(1, 1, 0)
+    """Column panels: the vectors of one register tile each."""
+    batch_tiles: int = 1
+    row_tiles: int = 1
+    column_tiles: int = 1
+    packs_left: bool = False
+    packs_right: bool = False
+    chunk: int = 1
+    """Panels of the right operand that are packed at once."""
+
+    @property
+    def tiles(self) -> int:
+        """Pieces of work."""
+        return self.batch_tiles * self.row_tiles * self.column_tiles
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of terms."""
+        return -(-self.task.terms // BLOCK)
+
+    @property
+    def depth(self) -> int:
+        """The terms of the longest block."""
+        return min(BLOCK, self.task.terms)

@@ -1,0 +1,145 @@
+"""Few results: a chain for each of some results and some blocks of terms, side by side, number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from topos.backend.native.products.choice import BLOCK
+from topos.backend.native.products.frame import Kind, Work, frame
+from topos.backend.native.products.fused import fused
+from topos.backend.native.products.lanes import Lanes, Results
+from topos.backend.native.products.text import Text
+from topos.backend.native.target import Target
+
+CHAINS = 16
+"""What hides the latency of a multiply-add: two a cycle, four cycles each, and some slack; they fit the registers."""
+
+
+def dots(kind: Kind, target: Target) -> str:
+    """The text: results in groups of at most 16, and where these are fewer, blocks beside one another as well."""
+    return frame(kind, 0, lambda text, work: _Dots(kind, text, work, target).run())
+
+
+class _Dots:
+    def __init__(self, kind: Kind, text: Text, work: Work, target: Target) -> None:
+        self.kind, self.text, self.work = kind, text, work
+        self.lanes, self.task = kind.lanes, kind.choice.task
+        self.one = Lanes(self.task.element, target, 1)
+
+    def run(self) -> None:
+        """Every group of results."""
+        places = iter([(row, column) for row in range(self.task.rows) for column in range(self.task.columns)])
+        while group := list(islice(places, CHAINS)):
+            self.group(group)
+
+    def group(self, places: list[tuple[int, int]]) -> None:
+        """The results at some (row, column): whole blocks some at a time, the blocks left over, the tail, the store."""
+        text, scalar = self.text, self.lanes.scalar
+        whole, rest = divmod(self.task.terms, BLOCK)
+        if self.is_long(len(places), whole):
+            return self.store(places, [self.long(place) for place in places])
+        side = max(1, min(CHAINS // len(places), whole))
+        totals = ["0.0"] * len(places)
+
+        def some(index: str, values: Sequence[str]) -> list[str]:
+            return self.blocks(places, values, text.mul(index, BLOCK), side, BLOCK)
+
+        if whole >= side:
+            totals = text.loop("0", str(whole - side + 1), side, some, [(scalar, total) for total in totals])
+        if whole % side:
+            totals = self.blocks(places, totals, str(whole // side * side * BLOCK), whole % side, BLOCK)
+        if rest:
+            totals = self.blocks(places, totals, str(whole * BLOCK), 1, rest)
+        return self.store(places, totals)
+
+    def store(self, places: list[tuple[int, int]], totals: Sequence[str]) -> None:
+        """Finished results to their places."""
+        text, scalar = self.text, self.lanes.scalar
+        for (row, column), total in zip(places, totals, strict=True):
+            value = text.let(f"insertelement {self.one.vector} poison, {scalar} {total}, i32 0")
+            offset = row * self.task.out[0] + column * self.task.out[1]
+            turned = self.kind.choice.is_turned
+            where = (column, row) if turned else (row, column)
+            results = Results(text, value, self.one.vector, str(where[0]), str(where[1]), 1, turned)
+            self.one.finish(text.at(self.work.out, offset * self.one.item_bytes), 1, results, self.kind.epilogue)
+
+    def blocks(
+        self, places: list[tuple[int, int]], totals: Sequence[str], start: str, side: int, terms: int
+    ) -> list[str]:
+        """`side` blocks of `terms` terms from term `start` on, added to the totals in order."""
+        text, task, lanes = self.text, self.task, self.lanes
+        size = lanes.item_bytes
+        left = text.at(self.work.left, text.mul(start, task.left[1] * size))
+        right = text.at(self.work.right, text.mul(start, task.right[0] * size))
+        chains = [(block, row, column) for block in range(side) for row, column in places]
+
+        def step(term: str, values: Sequence[str]) -> list[str]:
+            here = text.at(left, text.mul(term, task.left[1] * size))
+            there = text.at(right, text.mul(term, task.right[0] * size))
+            read: dict[tuple[str, int], str] = {}
+
+            def number(base: str, offset: int) -> str:
+                if (base, offset) not in read:
+                    read[base, offset] = lanes.number(text, text.at(base, offset * size))
+                return read[base, offset]
+
+            after = []
+            for (block, row, column), value in zip(chains, values, strict=True):
+                one = number(here, block * BLOCK * task.left[1] + row * task.left[0])
+                two = number(there, block * BLOCK * task.right[0] + column * task.right[1])
+                after.append(fused(text, lanes.scalar, 0, one, two, value, lanes.has_fma))
+            return after
+
+        sums = text.loop("0", str(terms), 1, step, [(lanes.scalar, "0.0")] * len(chains))
+        values = list(totals)
+        for (_, row, column), value in zip(chains, sums, strict=True):
+            place = places.index((row, column))
+            values[place] = text.let(f"fadd {lanes.scalar} {values[place]}, {value}")
+        return values
+
+    # one long chain of blocks: a lane for each block
+    def is_long(self, results: int, whole: int) -> bool:
+        """Whether some vectors of blocks pay for transposing both operands."""
+        consecutive = self.task.left[1] == self.task.right[0] == 1
+        return consecutive and results <= 2 and 2 * whole >= self.lanes.width and self.lanes.has_fma
+
+    def long(self, place: tuple[int, int]) -> str:
+        """One result: as many blocks as lanes at a time, the blocks left over in some lanes, the tail."""
+        text, lanes = self.text, self.lanes
+        whole, rest = divmod(self.task.terms, BLOCK)
+        end = whole - whole % lanes.width
+        total = "0.0"
+        if end:
+
+            def some(block: str, values: Sequence[str]) -> list[str]:
+                return [self.beside(place, values[0], text.mul(block, BLOCK), lanes.width)]
+
+            (total,) = text.loop("0", str(end), lanes.width, some, [(lanes.scalar, total)])
+        if end < whole:
+            total = self.beside(place, total, str(end * BLOCK), whole - end)
+        if rest:
+            (total,) = self.blocks([place], [total], str(whole * BLOCK), 1, rest)
+        return total
+
+    def beside(self, place: tuple[int, int], total: str, start: str, count: int) -> str:
+        """`count` blocks from term `start` on, one in each lane, added to the total in order."""
+        text, lanes = self.text, self.lanes
+        offset = text.mul(start, lanes.item_bytes)
+        left = text.at(text.at(self.work.left, place[0] * self.task.left[0] * lanes.item_bytes), offset)
+        right = text.at(text.at(self.work.right, place[1] * self.task.right[1] * lanes.item_bytes), offset)
+
+        def step(term: str, values: Sequence[str]) -> list[str]:
+            (chain,) = values
+            here = text.mul(term, lanes.item_bytes)
+            ones = lanes.transposed(text, text.at(left, here), BLOCK, count)
+            twos = lanes.transposed(text, text.at(right, here), BLOCK, count)
+            for one, two in zip(ones, twos, strict=True):
+                chain = lanes.fma(text, one, two, chain)
+            return [chain]
+
+        (sums,) = text.loop("0", str(BLOCK), lanes.width, step, [(lanes.vector, "zeroinitializer")])
+        for lane in range(count):
+            block = text.let(f"extractelement {lanes.vector} {sums}, i32 {lane}")
+            total = text.let(f"fadd {lanes.scalar} {total}, {block}")
+        return total

@@ -1,0 +1,187 @@
+"""The numbers of a product in vectors: widened loads, the fused step, transposes and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from topos.backend.native.products.fused import fused
+from topos.backend.native.products.text import Text
+from topos.backend.native.products.transpose import transposed
+from topos.backend.native.target import Target
+
+
+class Results(NamedTuple):
+    """A vector of finished results: its first `active` lanes, from (`row`, `column`) on.
+
+    The lanes run along the columns, or along the rows where `along_rows`.
+    """
+
+    text: Text
+    value: str
+    kind: str
+    row: str
+    column: str
+    active: int
+    along_rows: bool
+
+
+Epilogue = Callable[[Results], str]
+"""From results to what is stored instead, in the accumulator's type; bf16 rounds after it."""
+
+
+class Lanes:
+    """How one element lies in memory and in registers of a target."""
+
+    def __init__(self, element: str, target: Target, width: int = 0) -> None:
+        self.scalar = "double" if element == "f64" else "float"
+        self.wide_bytes = 8 if element == "f64" else 4
+        self.item_bytes = 2 if element == "bf16" else self.wide_bytes
+        self.item = "i16" if element == "bf16" else self.scalar
+        self.width = width or target.lanes(self.wide_bytes)
+        self.has_fma = target.has_fma
+        self.vector = f"<{self.width} x {self.scalar}>"
+
+    def _mask(self, active: int) -> str:
+        return "<" + ", ".join(f"i1 {int(lane < active)}" for lane in range(self.width)) + ">"
+
+    def _widened(self, text: Text, value: str, width: int) -> str:
+        """Stored numbers as accumulators; width 0 is one number that is no vector."""
+        if self.item != "i16":
+            return value
+        narrow, word, real = (f"<{width} x {kind}>" if width else kind for kind in ("i16", "i32", "float"))
+        raised = text.let(f"zext {narrow} {value} to {word}")
+        shifted = text.let(f"shl {word} {raised}, {'splat (i32 16)' if width else '16'}")
+        return text.let(f"bitcast {word} {shifted} to {real}")
+
+    # loads; `wide` reads what was packed, in the accumulator's type
+    def number(self, text: Text, pointer: str) -> str:
+        """One number."""
+        loaded = text.let(f"load {self.item}, ptr {pointer}, align {self.item_bytes}")
+        return self._widened(text, loaded, 0)
+
+    def splat(self, text: Text, pointer: str, wide: bool = False) -> str:
+        """One number in every lane."""
+        if wide or self.item != "i16":
+            size = self.wide_bytes
+            loaded = text.let(f"load {self.scalar}, ptr {pointer}, align {size}")
+            first = text.let(f"insertelement {self.vector} poison, {self.scalar} {loaded}, i32 0")
+            return text.let(
+                f"shufflevector {self.vector} {first}, {self.vector} poison, {self._order([0] * self.width)}"
+            )
+        # Every half of every lane, then the lower halves shifted out: the number never leaves the vector registers.
+        halves = f"<{2 * self.width} x i16>"
+        loaded = text.let(f"load i16, ptr {pointer}, align 2")
+        first = text.let(f"insertelement {halves} poison, i16 {loaded}, i32 0")
+        zeros = f"<{2 * self.width} x i32> zeroinitializer"
+        doubled = text.let(f"shufflevector {halves} {first}, {halves} poison, {zeros}")
+        words = text.let(f"bitcast {halves} {doubled} to <{self.width} x i32>")
+        shifted = text.let(f"shl <{self.width} x i32> {words}, splat (i32 16)")
+        return text.let(f"bitcast <{self.width} x i32> {shifted} to {self.vector}")
+
+    def load(self, text: Text, pointer: str, active: int, wide: bool = False) -> str:
+        """The first `active` lanes from consecutive numbers, the others zero."""
+        item, size = (self.scalar, self.wide_bytes) if wide else (self.item, self.item_bytes)
+        kind = f"<{self.width} x {item}>"
+        if active >= self.width:
+            loaded = text.let(f"load {kind}, ptr {pointer}, align {size}")
+        else:
+            name = self._intrinsic("load", item)
+            text.need(f"declare {kind} {name}(ptr, <{self.width} x i1>, {kind})")
+            mask = f"<{self.width} x i1> {self._mask(active)}"
+            loaded = text.let(f"call {kind} {name}(ptr align {size} {pointer}, {mask}, {kind} zeroinitializer)")
+        return loaded if wide else self._widened(text, loaded, self.width)
+
+    def gather(self, text: Text, pointer: str, stride: int, active: int) -> str:
+        """The first `active` lanes from numbers `stride` apart, the others zero."""
+        kind = f"<{self.width} x {self.item}>"
+        value = "zeroinitializer"
+        for lane in range(active):
+            place = text.at(pointer, lane * stride * self.item_bytes)
+            loaded = text.let(f"load {self.item}, ptr {place}, align {self.item_bytes}")
+            value = text.let(f"insertelement {kind} {value}, {self.item} {loaded}, i32 {lane}")
+        return self._widened(text, value, self.width)
+
+    def transposed(self, text: Text, pointer: str, stride: int, active: int) -> list[str]:
+        """`width` consecutive numbers of `active` lines `stride` apart: vector `k` holds number `k` of every line.
+
+        Lanes beyond `active` repeat the last line.
+        """
+        lines = []
+        for lane in range(self.width):
+            place = text.at(pointer, min(lane, active - 1) * stride * self.item_bytes)
+            lines.append(self.load(text, place, self.width))
+
+        def shuffle(one: str, two: str, order: list[int]) -> str:
+            return text.let(f"shufflevector {self.vector} {one}, {self.vector} {two}, {self._order(order)}")
+
+        return transposed(lines, 16 // self.wide_bytes, shuffle)
+
+    # arithmetic
+    def fma(self, text: Text, a: str, b: str, c: str) -> str:
+        """`a * b + c`, rounded once."""
+        return fused(text, self.scalar, self.width, a, b, c, self.has_fma)
+
+    def add(self, text: Text, left: str, right: str) -> str:
+        """`left + right`."""
+        return text.let(f"fadd {self.vector} {left}, {right}")
+
+    # stores
+    def keep(self, text: Text, pointer: str, value: str, active: int, item: str = "") -> None:
+        """The first `active` lanes as consecutive numbers, in the accumulator's type unless `item` says another."""
+        item = item or self.scalar
+        size = {"i16": 2, "float": 4, "double": 8}[item]
+        kind = f"<{self.width} x {item}>"
+        if active >= self.width:
+            text.do(f"store {kind} {value}, ptr {pointer}, align {size}")
+            return
+        if active == 1:
+            # Not masked: LLVM 22 stores four bytes for the first of sixteen i16 that were truncated from i32.
+            one = text.let(f"extractelement {kind} {value}, i32 0")
+            text.do(f"store {item} {one}, ptr {pointer}, align {size}")
+            return
+        name = self._intrinsic("store", item)
+        text.need(f"declare void {name}({kind}, ptr, <{self.width} x i1>)")
+        mask = f"<{self.width} x i1> {self._mask(active)}"
+        text.do(f"call void {name}({kind} {value}, ptr align {size} {pointer}, {mask})")
+
+    def finish(self, pointer: str, stride: int, results: Results, epilogue: Epilogue | None) -> None:
+        """Finished results: through the epilogue, rounded, to their places `stride` apart."""
+        text = results.text
+        value = epilogue(results) if epilogue is not None else results.value
+        value = rounded(text, value, self.width) if self.item == "i16" else value
+        if stride == 1:
+            self.keep(text, pointer, value, results.active, self.item)
+            return
+        for lane in range(results.active):
+            one = text.let(f"extractelement <{self.width} x {self.item}> {value}, i32 {lane}")
+            place = text.at(pointer, lane * stride * self.item_bytes)
+            text.do(f"store {self.item} {one}, ptr {place}, align {self.item_bytes}")
+
+    def _order(self, lanes: Sequence[int]) -> str:
+        return f"<{self.width} x i32> <" + ", ".join(f"i32 {lane}" for lane in lanes) + ">"
+
+    def _intrinsic(self, what: str, item: str) -> str:
+        return f"@llvm.masked.{what}.v{self.width}{ {'i16': 'i16', 'float': 'f32', 'double': 'f64'}[item] }.p0"
+
+
+def prefetch(text: Text, pointer: str, write: bool, locality: int) -> None:
+    """A cache line wanted soon; no address is wrong here."""
+    text.need("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    text.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {int(write)}, i32 {locality}, i32 1)")
+
+
+def rounded(text: Text, value: str, width: int) -> str:
+    """f32 as the bits of bf16, to nearest even, in integers; NaN stays NaN with its sign."""
+    real, word, narrow = (f"<{width} x {kind}>" for kind in ("float", "i32", "i16"))
+    bits = text.let(f"bitcast {real} {value} to {word}")
+    upper = text.let(f"lshr {word} {bits}, splat (i32 16)")
+    last = text.let(f"and {word} {upper}, splat (i32 1)")
+    carry = text.let(f"add {word} {last}, splat (i32 32767)")
+    sum_ = text.let(f"add {word} {bits}, {carry}")
+    nearest = text.let(f"lshr {word} {sum_}, splat (i32 16)")
+    sign = text.let(f"and {word} {upper}, splat (i32 32768)")
+    quiet = text.let(f"or {word} {sign}, splat (i32 32704)")
+    is_nan = text.let(f"fcmp uno {real} {value}, zeroinitializer")
+    chosen = text.let(f"select <{width} x i1> {is_nan}, {word} {quiet}, {word} {nearest}")
+    return text.let(f"trunc {word} {chosen} to {narrow}")

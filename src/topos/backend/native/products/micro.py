@@ -1,0 +1,131 @@
+"""The register tile: some rows by some vectors of columns, over one block of terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from topos.backend.native.products.frame import Kind
+from topos.backend.native.products.lanes import Results
+from topos.backend.native.products.text import Text
+
+
+class Shape(NamedTuple):
+    """Rows, vectors, and the lanes of the last vector that are columns."""
+
+    rows: int
+    vectors: int
+    active: int
+
+
+class Totals(NamedTuple):
+    """Where block totals wait for the next block: the byte stride of their rows, and whether results end there too."""
+
+    row_bytes: int
+    in_out: bool
+
+
+def micro_name(kind: Kind, shape: Shape) -> str:
+    """The function for a shape."""
+    return f"@{kind.name}_{shape.rows}x{shape.vectors}_{shape.active}"
+
+
+def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
+    """The chains of one block of `%terms`, from zero; then, after the totals before, into totals or results.
+
+    `totals` is None where one block is all.
+    """
+    text, lanes, choice = Text(kind.helpers), kind.lanes, kind.choice
+    places = [(row, vector) for row in range(shape.rows) for vector in range(shape.vectors)]
+
+    def step(_: str, values: Sequence[str]) -> list[str]:
+        left, right, *sums = values
+        rights = [_right(text, kind, shape, right, vector) for vector in range(shape.vectors)]
+        after: list[str] = []
+        for row in range(shape.rows):
+            spread = _left(text, kind, shape, left, row)
+            for vector in range(shape.vectors):
+                after.append(lanes.fma(text, spread, rights[vector], sums[len(after)]))
+        left_bytes, right_bytes = _strides(kind, shape)
+        return [text.at(left, left_bytes), text.at(right, right_bytes), *after]
+
+    carried = [("ptr", "%left"), ("ptr", "%right"), *[(lanes.vector, "zeroinitializer")] * len(places)]
+    sums = text.loop("0", "%terms", 1, step, carried)[2:]
+    if totals is None:
+        zero = "zeroinitializer"
+        _finish(text, kind, shape, [lanes.add(text, value, zero) for value in sums])
+    else:
+        _accumulate(text, kind, shape, totals, sums)
+    arguments = "ptr noalias %left, ptr noalias %right, ptr %out, ptr %totals, i64 %terms, i1 %first, i1 %last"
+    head = f"internal void {micro_name(kind, shape)}({arguments}, i64 %row, i64 %column) noinline nounwind"
+    assert choice.task.terms
+    return text.function(head)
+
+
+def _strides(kind: Kind, shape: Shape) -> tuple[int, int]:
+    """Bytes from one term to the next, on the left and on the right."""
+    choice, lanes = kind.choice, kind.lanes
+    left = shape.rows * lanes.wide_bytes if choice.packs_left else choice.task.left[1] * lanes.item_bytes
+    right = choice.task.right[0] * lanes.item_bytes
+    return left, shape.vectors * lanes.width * lanes.wide_bytes if choice.packs_right else right
+
+
+def _left(text: Text, kind: Kind, shape: Shape, pointer: str, row: int) -> str:
+    lanes, packed = kind.lanes, kind.choice.packs_left
+    stride = lanes.wide_bytes if packed else kind.choice.task.left[0] * lanes.item_bytes
+    return lanes.splat(text, text.at(pointer, row * stride), wide=packed)
+
+
+def _right(text: Text, kind: Kind, shape: Shape, pointer: str, vector: int) -> str:
+    lanes, packed = kind.lanes, kind.choice.packs_right
+    size = lanes.wide_bytes if packed else lanes.item_bytes
+    active = shape.active if vector == shape.vectors - 1 and not packed else lanes.width
+    return lanes.load(text, text.at(pointer, vector * lanes.width * size), active, wide=packed)
+
+
+def _active(kind: Kind, shape: Shape, vector: int) -> int:
+    return shape.active if vector == shape.vectors - 1 else kind.lanes.width
+
+
+def _finish(text: Text, kind: Kind, shape: Shape, values: Sequence[str]) -> None:
+    """Results to their places."""
+    task, lanes = kind.choice.task, kind.lanes
+    for place, value in enumerate(values):
+        row, vector = divmod(place, shape.vectors)
+        offset = row * task.out[0] + vector * lanes.width * task.out[1]
+        pointer = text.at("%out", offset * lanes.item_bytes)
+        where = ["%row", "%column"]
+        if kind.epilogue is not None:
+            where = [text.add("%row", row), text.add("%column", vector * lanes.width)]
+        if kind.choice.is_turned:
+            where.reverse()
+        active = _active(kind, shape, vector)
+        results = Results(text, value, lanes.vector, where[0], where[1], active, kind.choice.is_turned)
+        lanes.finish(pointer, task.out[1], results, kind.epilogue)
+
+
+def _accumulate(text: Text, kind: Kind, shape: Shape, totals: Totals, sums: Sequence[str]) -> None:
+    """The block's totals onto those before; the last block's sums are the results."""
+    lanes = kind.lanes
+    kinds = [lanes.vector] * len(sums)
+
+    def pointer(place: int) -> tuple[str, int]:
+        row, vector = divmod(place, shape.vectors)
+        offset = row * totals.row_bytes + vector * lanes.width * lanes.wide_bytes
+        return text.at("%totals", offset), _active(kind, shape, vector)
+
+    def before() -> list[str]:
+        return [lanes.load(text, *pointer(place), wide=True) for place in range(len(sums))]
+
+    earlier = text.when("%first", lambda: ["zeroinitializer"] * len(sums), before, kinds)
+    added = [lanes.add(text, one, two) for one, two in zip(earlier, sums, strict=True)]
+
+    def wait() -> None:
+        for place, value in enumerate(added):
+            where, active = pointer(place)
+            lanes.keep(text, where, value, active)
+
+    if totals.in_out and kind.epilogue is None:
+        wait()
+    else:
+        text.when("%last", lambda: _finish(text, kind, shape, added), wait)

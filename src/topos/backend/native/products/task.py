@@ -1,0 +1,88 @@
+"""A matrix product with every extent and stride known, and the equal forms of it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+
+class Batch(NamedTuple):
+    """One leading axis: its extent and its stride, in elements, in the left and right operand and in the result."""
+
+    extent: int
+    left: int
+    right: int
+    out: int
+
+
+class ProductTask(NamedTuple):
+    """`out[..., i, j] = sum over k of left[..., i, k] * right[..., k, j]`, in the reference's order.
+
+    `element` is `f32`, `f64` or `bf16`. Strides count elements and may be 0 (broadcast) or negative, but the results
+    must not overlap; element `[0, ..., 0]` of each operand lies at its pointer. `left` strides over (rows, terms),
+    `right` over (terms, columns), `out` over (rows, columns).
+    """
+
+    element: str
+    rows: int
+    terms: int
+    columns: int
+    left: tuple[int, int]
+    right: tuple[int, int]
+    out: tuple[int, int]
+    batch: tuple[Batch, ...] = ()
+
+    @property
+    def batches(self) -> int:
+        """How many products of matrices there are."""
+        return math.prod(axis.extent for axis in self.batch)
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds."""
+        return self.batches * self.rows * self.terms * self.columns
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one stored number."""
+        return {"bf16": 2, "f32": 4, "f64": 8}[self.element]
+
+
+def turned(task: ProductTask) -> ProductTask:
+    """The product of the transposes: `a * b` commutes, so its bits are the transposed bits."""
+    return task._replace(
+        rows=task.columns,
+        columns=task.rows,
+        left=task.right[::-1],
+        right=task.left[::-1],
+        out=task.out[::-1],
+        batch=tuple(Batch(axis.extent, axis.right, axis.left, axis.out) for axis in task.batch),
+    )
+
+
+def folded(task: ProductTask) -> ProductTask:
+    """Leading axes that only repeat one operand become rows or columns of the other; the rest merge where they can."""
+    rows = _rows_folded(task)
+    columns = turned(_rows_folded(turned(rows)))
+    axes: list[Batch] = []
+    for axis in columns.batch:
+        outer = axes[-1] if axes else None
+        if outer is not None and outer[1:] == tuple(stride * axis.extent for stride in axis[1:]):
+            axes[-1] = axis._replace(extent=outer.extent * axis.extent)
+        elif axis.extent != 1:
+            axes.append(axis)
+    return columns._replace(batch=tuple(axes))
+
+
+def _rows_folded(task: ProductTask) -> ProductTask:
+    """Every leading axis, innermost first, that walks on where the rows end while `right` stays."""
+    rest: list[Batch] = []
+    for axis in reversed(task.batch):
+        walks_on = (axis.left, axis.out) == (task.rows * task.left[0], task.rows * task.out[0])
+        if axis.right or rest or not (task.rows == 1 or walks_on):
+            rest.insert(0, axis)
+        elif task.rows == 1:
+            task = task._replace(rows=axis.extent, left=(axis.left, task.left[1]), out=(axis.out, task.out[1]))
+        else:
+            task = task._replace(rows=task.rows * axis.extent)
+    return task._replace(batch=tuple(rest))

@@ -1,0 +1,30 @@
+"""Products of no terms: every result is a positive zero, through the one store that all kinds have."""
+
+from __future__ import annotations
+
+from topos.backend.native.products.frame import Kind, Work, frame
+from topos.backend.native.products.lanes import Results
+from topos.backend.native.products.text import Text
+
+
+def zeros(kind: Kind) -> str:
+    """The text: row by row, vector by vector."""
+    return frame(kind, 0, lambda text, work: _rows(kind, text, work))
+
+
+def _rows(kind: Kind, text: Text, work: Work) -> None:
+    task, lanes, is_turned = kind.choice.task, kind.lanes, kind.choice.is_turned
+
+    def one(row: str, panel: str) -> None:
+        column = text.mul(panel, lanes.width)
+        down = text.mul(row, task.out[0] * lanes.item_bytes)
+        out = text.at(text.at(work.out, down), text.mul(column, task.out[1] * lanes.item_bytes))
+        where = (column, row) if is_turned else (row, column)
+
+        def store(_: int, active: int) -> None:
+            results = Results(text, "zeroinitializer", lanes.vector, *where, active, is_turned)
+            lanes.finish(out, task.out[1], results, kind.epilogue)
+
+        kind.choice.panels.each(text, panel, task.columns % lanes.width, lanes.width, store)
+
+    text.loop(*work.groups, 1, lambda row, _: text.loop(*work.panels, 1, lambda panel, _: one(row, panel)))

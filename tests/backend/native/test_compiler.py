@@ -1,0 +1,233 @@
+import ctypes
+import gc
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from topos.backend.native import compiler, counts, llvm, target
+from topos.backend.native.compiler import CompilationError, compiled
+
+from .texts import adding
+
+
+def called(library, name, x):
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library.addresses[name])(x)
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_a_text_becomes_a_function():
+    library = compiled(adding(41))
+    assert list(library.addresses) == ["f"]
+    assert called(library, "f", 1) == 42
+    assert library.target == target.current()
+    assert repr(library) == "Library(f)"
+
+
+def test_texts_call_each_other():
+    caller = "declare i64 @one(i64)\ndefine i64 @two(i64 %x) {\n  %y = call i64 @one(i64 %x)\n  ret i64 %y\n}\n"
+    assert called(compiled([caller, adding(7, "one")]), "two", 3) == 10
+
+
+def test_internal_functions_of_two_texts_are_their_own():
+    def text(number, name):
+        inner = adding(number, "inner").replace("define", "define internal").replace("{", "noinline {", 1)
+        return inner + f"define i64 @{name}(i64 %x) {{\n  %y = call i64 @inner(i64 %x)\n  ret i64 %y\n}}\n"
+
+    library = compiled([text(1, "f"), text(2, "g")])
+    assert list(library.addresses) == ["f", "g"]
+    assert (called(library, "f", 0), called(library, "g", 0)) == (1, 2)
+
+
+def test_equal_texts_compile_once_and_answer_the_same_library():
+    before = counts.compiles()
+    library = compiled([adding(1), adding(1)])
+    assert compiled(adding(1)) is library
+    del library
+    gc.collect()
+    compiled(adding(1))
+    assert counts.compiles().since(before).by_reason == {counts.COLD: 1}
+
+
+def test_another_target_is_another_object():
+    before = counts.compiles()
+    libraries = [compiled(adding(2)), compiled(adding(2), target.named(target.host().cpu))]
+    assert libraries[0] is libraries[1]
+    baseline = target.Target("", target.host().features, 16, False)
+    assert called(compiled(adding(2), baseline), "f", 1) == 3
+    assert counts.compiles().since(before).compiled == 2
+
+
+def test_a_library_call_of_the_code_generator_is_found():
+    text = """
+    declare float @llvm.fma.f32(float, float, float)
+    define float @f(float %x) {
+      %y = call float @llvm.fma.f32(float %x, float %x, float 1.0)
+      ret float %y
+    }
+    """.replace("\n    ", "\n")
+    narrow = target.named("x86-64") if "64" in target.host().features else target.host()
+    function = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)(compiled(text, narrow).addresses["f"])
+    assert function(2.0) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["define i64 @f(i64 %x) {\n  ret i64 %y\n}\n"], r"^LLVM refuses f: LLVM IR parsing error"),
+        (["declare void @nowhere()\n"], r"^nothing defines nowhere$"),
+        ([adding(1), adding(2)], r"^two texts define f$"),
+    ],
+)
+def test_what_does_not_compile(texts, message):
+    with pytest.raises(CompilationError, match=message):
+        compiled(texts)
+    assert called(compiled(adding(5)), "f", 0) == 5
+
+
+def test_assembly_can_be_read():
+    assert "f:" in compiler.assembly(adding(1)).splitlines()
+
+
+def test_eight_threads_ask_first_at_once():
+    before, barrier, answers = counts.compiles(), threading.Barrier(8), []
+
+    def work():
+        barrier.wait()
+        answers.append(compiled([adding(100 + i, f"f{i}") for i in range(20)]))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(library) for library in answers}) == 1
+    assert called(answers[0], "f19", 1) == 120
+    assert counts.compiles().since(before).compiled == 20
+
+
+def test_eight_threads_use_llvm_first(script):
+    """Each is the first of the process: import and preparation included."""
+    text = """
+        import threading
+        from topos.backend.native.compiler import compiled
+        text = "define i64 @f(i64 %x) {\\n  ret i64 %x\\n}\\n"
+        barrier, answers = threading.Barrier(8), []
+        def work():
+            barrier.wait()
+            answers.append(compiled(text))
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print(len(answers), len(set(map(id, answers))))
+    """
+    assert script(text) == "8 1\n"
+
+
+@pytest.mark.slow
+def test_memory_is_flat_over_compile_and_drop(monkeypatch):
+    monkeypatch.setenv("TOPOS_CACHE", "")
+
+    def drop(start, count):
+        for number in range(start, start + count):
+            assert called(compiled(adding(number)), "f", 1) == number + 1
+        gc.collect()
+        llvm.ask(lambda: None)
+        return resident_bytes()
+
+    drop(0, 200)
+    start = drop(200, 200)
+    # The objects themselves are remembered, at about a kilobyte each.
+    assert drop(1000, 1000) - start < 3 << 20
+
+
+def test_a_library_in_use_is_not_freed():
+    library = compiled(adding(9))
+    address = library.addresses["f"]
+    for number in range(20):
+        compiled(adding(number, "g"))
+    gc.collect()
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(1) == 10
+
+
+def test_without_llvmlite_the_reason_is_told(script):
+    text = """
+        import sys
+        sys.modules["llvmlite"] = None
+        from topos.backend.native import compiler, llvm, pool, target
+        print(llvm.available())
+        print(pool.threads() >= 1)
+        try:
+            compiler.compiled("")
+        except llvm.NativeUnavailable as error:
+            print("refused:", error)
+    """
+    assert script(text) == "llvmlite is not installed\nTrue\nrefused: llvmlite is not installed\n"
+
+
+def test_importing_loads_no_llvmlite(script):
+    text = """
+        import sys
+        from topos.backend.native import call, compiler, pool, target
+        print("llvmlite" in sys.modules)
+    """
+    assert script(text) == "False\n"
+
+
+@pytest.mark.slow
+def test_ctrl_c_during_a_long_compilation(script):
+    """The caller is interrupted at once; the unit under way is finished out of sight, and everything works on."""
+    text = f"""
+        import ctypes, os, signal, sys, threading, time
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from texts import adding, long
+        from topos.backend.native.compiler import compiled
+        from topos.backend.native import counts
+        compiled(adding(1))
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        began = time.perf_counter()
+        try:
+            compiled([long("slow"), *(adding(i, f"f{{i}}") for i in range(50))])
+        except KeyboardInterrupt:
+            print("interrupted", time.perf_counter() - began < 0.5)
+        library = compiled([long("slow"), adding(3, "g")])
+        print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library.addresses["g"])(1), counts.compiles().compiled)
+    """
+    assert script(text) == "interrupted True\n4 3\n"
+
+
+@pytest.mark.slow
+def test_exit_while_a_compilation_is_abandoned(script):
+    text = f"""
+        import sys, threading
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from texts import long
+        from topos.backend.native.compiler import compiled
+        threading.Thread(target=lambda: compiled(long()), daemon=True).start()
+        compiled("define i64 @f(i64 %x) {{\\n  ret i64 %x\\n}}\\n")
+        print("done")
+    """
+    assert script(text) == "done\n"
+
+
+@pytest.mark.parametrize("first", ["topos", "numba", "torch"])
+def test_beside_other_users_of_llvm(script, first):
+    if first != "topos":
+        pytest.importorskip(first)
+    text = f"""
+        if {first!r} == "numba":
+            import numba
+            assert numba.njit(lambda x: x + 1)(1) == 2
+        elif {first!r} == "torch":
+            import torch
+        from topos.backend.native.compiler import compiled
+        kept = compiled("define i64 @f(i64 %x) {{\\n  ret i64 %x\\n}}\\n")
+        print(list(kept.addresses))
+    """
+    assert script(text) == "['f']\n"

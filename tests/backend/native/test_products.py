@@ -1,0 +1,310 @@
+"""Products as kernels against the reference, bit for bit, whatever the shape, layout, target and order of tiles."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from topos import reference  # noqa: E402
+from topos.backend.native.products import Results, explain, product  # noqa: E402
+from topos.element import bf16, f32, f64  # noqa: E402
+from topos.testing import assert_same_bits  # noqa: E402
+
+from . import product_compiler as compiler  # noqa: E402
+
+ELEMENTS = {"f32": f32, "f64": f64, "bf16": bf16}
+TARGETS = compiler.supported()
+LAYOUTS = ("plain", "transposed", "strided", "reversed", "offset", "rows repeat", "columns repeat")
+SPECIALS = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-44, 3e38, -3e38, 1.2e-38, 1e-320, -1e308, 1e200, 1e-200]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with np.errstate(all="ignore"):
+        yield
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], element: str, specials: float = 0.0) -> Any:
+    drawn = np.asarray(rng.standard_normal(shape))
+    chosen = rng.random(shape) < specials
+    drawn = np.where(chosen, rng.choice(np.array(SPECIALS), shape), drawn)
+    with np.errstate(all="ignore"):
+        return ELEMENTS[element].round(drawn)
+
+
+def laid_out(array: Any, layout: str, rng: np.random.Generator) -> Any:
+    """The same shape with other strides; where the layout repeats, other numbers too."""
+    *batch, rows, columns = array.shape
+    if layout == "transposed":
+        return np.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2)
+    if layout == "strided":
+        wide = np.zeros((*batch, 2 * rows, 3 * columns), array.dtype)
+        wide[..., ::2, ::3] = array
+        return wide[..., ::2, ::3]
+    if layout == "reversed":
+        return np.ascontiguousarray(array[..., ::-1, ::-1])[..., ::-1, ::-1]
+    if layout == "offset":
+        wide = np.zeros((*batch, rows + 2, columns + 5), array.dtype)
+        wide[..., 1 : 1 + rows, 3 : 3 + columns] = array
+        return wide[..., 1 : 1 + rows, 3 : 3 + columns]
+    if layout == "rows repeat":
+        return np.broadcast_to(array[..., :1, :], array.shape)
+    if layout == "columns repeat":
+        return np.broadcast_to(array[..., :1], array.shape)
+    return array
+
+
+def guarded(shape: tuple[int, ...], dtype: Any, layout: str) -> tuple[Any, Any]:
+    """(results to write, the whole buffer around them), every byte 0xA5."""
+    size = int(np.prod(shape)) if layout != "strided" else 6 * int(np.prod(shape))
+    buffer = np.full((size + 128) * np.dtype(dtype).itemsize, 0xA5, np.uint8)
+    inner = buffer.view(dtype)[64 : 64 + size]
+    *batch, rows, columns = shape
+    if layout == "transposed":
+        return inner.reshape(*batch, columns, rows).swapaxes(-1, -2), buffer
+    if layout == "strided":
+        return inner.reshape(*batch, 2 * rows, 3 * columns)[..., ::2, ::3], buffer
+    if layout == "reversed":
+        return inner.reshape(shape)[..., ::-1, ::-1], buffer
+    return inner.reshape(shape), buffer
+
+
+def check(
+    element: str,
+    target: str,
+    left: Any,
+    right: Any,
+    out_layout: str = "plain",
+    threads: int = 0,
+) -> None:
+    """The kernel's bits are the reference's, and no byte beside the results and inside the guards has changed."""
+    shape = (*left.shape[:-1], right.shape[-1])
+    out, buffer = guarded(shape, left.dtype, out_layout)
+    expected_buffer = buffer.copy()
+    task = compiler.task_of(left, right, out, element)
+    function = compiler.compiled(task, TARGETS[target])
+    kernel = function.kernel
+    block, scratch = compiler.arguments_of(left, right, out, kernel.scratch_bytes)
+    tiles = list(range(kernel.tiles))
+    random.Random(7).shuffle(tiles)
+    if threads:
+        shares = [tiles[start::threads] for start in range(threads)]
+        workers = [threading.Thread(target=lambda s=share: [function.run(block, t) for t in s]) for share in shares]
+        [worker.start() for worker in workers]
+        [worker.join() for worker in workers]
+    else:
+        for tile in tiles:
+            function.run(block, tile)
+    expected = reference.matmul(ELEMENTS[element], left, right)
+    message = f"{target} {task}: {explain(task, TARGETS[target])}"
+    try:
+        assert_same_bits(np.array(out), expected)
+    except AssertionError as error:
+        raise AssertionError(f"{message}\n{error}") from None
+    out.view(f"u{out.itemsize}")[...] = np.array(0xA5A5A5A5A5A5A5A5, np.uint64).astype(f"u{out.itemsize}")
+    assert (buffer == expected_buffer).all(), message
+    used = 104 + kernel.scratch_bytes
+    assert (scratch[:104] == 0xA5).all() and (scratch[used:] == 0xA5).all(), message
+
+
+def operands(
+    element: str, rows: int, terms: int, columns: int, layouts: tuple[str, str] = ("plain", "plain"), **more: Any
+) -> tuple[Any, Any]:
+    rng = np.random.default_rng(rows * 7919 + terms * 31 + columns)
+    batch, specials = more.get("batch", ()), more.get("specials", 0.0)
+    left = numbers(rng, (*batch, rows, terms), element, specials)
+    right = numbers(rng, (*batch, terms, columns), element, specials)
+    return laid_out(left, layouts[0], rng), laid_out(right, layouts[1], rng)
+
+
+each_target = pytest.mark.parametrize("target", list(TARGETS))
+each_element = pytest.mark.parametrize("element", list(ELEMENTS))
+
+SHAPES = [
+    (1, 1, 1), (1, 17, 33), (2, 3, 70), (5, 64, 16), (7, 13, 9), (16, 16, 17), (33, 70, 47), (70, 5, 31),
+    (1, 511, 40), (3, 512, 20), (4, 513, 64), (2, 1025, 7), (29, 1, 1), (70, 65, 1), (3, 1100, 2), (1, 1024, 1),
+    (6, 0, 5), (19, 530, 66), (1, 9000, 1), (2, 5300, 1), (1, 16384, 1),
+]  # fmt: skip
+
+
+@each_element
+@each_target
+def test_shapes(element: str, target: str) -> None:
+    for shape in SHAPES:
+        check(element, target, *operands(element, *shape))
+
+
+@each_element
+def test_every_small_shape(element: str) -> None:
+    for rows, terms, columns in itertools.product((1, 2, 3, 5, 9), (1, 2, 7, 8), (1, 3, 8, 15, 18)):
+        check(element, "host", *operands(element, rows, terms, columns))
+
+
+@each_element
+def test_no_terms_and_no_results(element: str) -> None:
+    for shape, batch in (((70, 0, 37), ()), ((3, 0, 2), (5,)), ((0, 3, 4), ()), ((3, 4, 0), (2,)), ((3, 4, 5), (0,))):
+        for out in ("plain", "transposed", "strided"):
+            check(element, "host", *operands(element, *shape, batch=batch), out)
+
+
+@each_element
+@pytest.mark.parametrize("target", ["x86-64", "host"])
+def test_layouts(element: str, target: str) -> None:
+    pairs = itertools.product(LAYOUTS, LAYOUTS) if element == "f32" else zip(LAYOUTS, reversed(LAYOUTS), strict=True)
+    outs = itertools.cycle(("plain", "transposed", "strided", "reversed"))
+    for layouts, out in zip(pairs, outs, strict=False):
+        check(element, target, *operands(element, 9, 37, 21, layouts), out)
+
+
+@each_element
+@pytest.mark.parametrize("out", ["plain", "transposed", "strided", "reversed"])
+def test_waiting_totals(element: str, out: str) -> None:
+    for layouts in (("plain", "plain"), ("transposed", "transposed")):
+        check(element, "host", *operands(element, 13, 1030, 37, layouts), out)
+
+
+@each_element
+@each_target
+def test_specials(element: str, target: str) -> None:
+    for shape in ((3, 5, 2), (2, 33, 40), (5, 600, 19), (1, 520, 1), (1, 40, 33)):
+        for share in (0.03, 0.4):
+            check(element, target, *operands(element, *shape, specials=share))
+            check(element, target, *operands(element, *shape, ("plain", "transposed"), specials=share))
+
+
+@each_element
+@each_target
+def test_products_that_round_twice_or_vanish(element: str, target: str) -> None:
+    rng = np.random.default_rng(3)
+    one, least = ELEMENTS[element], {"f32": -149, "f64": -1074, "bf16": -133}[element]
+    exponents = rng.integers(least // 2 - 30, least // 2 + 60, (20, 24))
+    few = rng.integers(-(2**12), 2**12, (20, 24)) / 2.0**6
+    left = one.round(np.ldexp(few, exponents))
+    check(element, target, left, laid_out(one.round(np.ldexp(few, exponents[::-1]).T), "plain", rng))
+    big = one.round(np.ldexp(few, rng.integers(-least // 2 - 30, -least // 2 - 8, (20, 24))))
+    check(element, target, big, laid_out(big.T, "plain", rng))
+    near = one.round(1 + np.ldexp(rng.integers(-9, 9, (20, 24)).astype(float), -int(rng.integers(20, 26))))
+    signs = one.round(np.where(np.arange(24)[:, None] % 2, -1.0, 1.0) * np.asarray(near.T, np.float64))
+    check(element, target, near, np.ascontiguousarray(signs))
+
+
+@each_element
+@pytest.mark.parametrize("batch", [(3,), (2, 3), (40,), (1, 5)])
+def test_batches(element: str, batch: tuple[int, ...]) -> None:
+    for shape in ((1, 20, 1), (4, 9, 3), (3, 8, 20), (17, 40, 33), (1, 30, 50)):
+        left, right = operands(element, *shape, batch=batch)
+        check(element, "host", left, right)
+        check(element, "host", laid_out(left, "strided", np.random.default_rng(0)), right, "transposed")
+        check(element, "host", np.broadcast_to(left[:1], left.shape), right)
+        check(element, "host", left, np.broadcast_to(right[:1], right.shape))
+        check(element, "host", left[::-1], right[::-1])
+        swapped = np.ascontiguousarray(np.moveaxis(left, -2, 0))
+        check(element, "host", np.moveaxis(swapped, 0, -2), right)
+
+
+@each_element
+def test_tiles_in_threads(element: str) -> None:
+    shapes = [
+        ((70, 530, 130), ()),
+        ((3, 900, 300), ()),
+        ((1, 700, 1500), ()),
+        ((30, 40, 50), (9,)),
+        ((300, 700, 5), ()),
+    ]
+    for shape, batch in shapes:
+        for layouts in (("plain", "plain"), ("transposed", "plain"), ("plain", "transposed")):
+            left, right = operands(element, *shape, layouts, batch=batch)
+            check(element, "host", left, right, threads=3)
+
+
+def test_large_work_has_tiles_and_small_work_has_one() -> None:
+    target = TARGETS["host"]
+    for shape, least in (((20, 30, 40), 1), ((256, 256, 256), 8), ((1, 768, 3072), 8), ((1000, 500, 2), 2)):
+        left, right = operands("f32", *shape)
+        out = np.zeros((shape[0], shape[2]), np.float32)
+        tiles = product(compiler.task_of(left, right, out, "f32"), target).tiles
+        assert tiles >= least if least > 1 else tiles == 1
+
+
+def test_equal_work_prints_an_equal_kernel() -> None:
+    left, right = operands("f32", 20, 30, 40)
+    out = np.zeros((20, 40), np.float32)
+    task = compiler.task_of(left, right, out, "f32")
+    assert product(task, TARGETS["host"]) == product(task, TARGETS["host"])
+
+
+def test_explanation() -> None:
+    left, right = operands("f32", 30, 30, 40)
+    task = compiler.task_of(left, right, np.zeros((30, 40), np.float32), "f32")
+    assert explain(task, compiler.V4) == (
+        "direct: the right operand is read in vectors as it lies, once or from a cache; "
+        "register tile 8 rows x 3 vectors; 1 blocks of terms; 1 tiles"
+    )
+
+
+def doubled(results: Results) -> str:
+    return results.text.let(f"fadd {results.kind} {results.value}, {results.value}")
+
+
+@each_element
+@pytest.mark.parametrize("shape", [(3, 5, 2), (20, 30, 40), (20, 1030, 40), (2, 30, 64)])
+def test_an_epilogue_runs_once_before_the_store(element: str, shape: tuple[int, int, int]) -> None:
+    for layouts in (("plain", "plain"), ("transposed", "transposed")):
+        left, right = operands(element, *shape, layouts)
+        out = np.zeros((shape[0], shape[2]), left.dtype)
+        target = TARGETS["host"]
+        kernel = product(compiler.task_of(left, right, out, element), target, doubled)
+        block, _scratch = compiler.arguments_of(left, right, out, kernel.scratch_bytes)
+        function = compiler.Compiled(kernel, target)
+        for tile in range(kernel.tiles):
+            function.run(block, tile)
+        assert_same_bits(
+            out, ELEMENTS[element].mul(reference.matmul(ELEMENTS[element], left, right), out.dtype.type(2))
+        )
+
+
+@each_element
+@pytest.mark.parametrize("target", ["x86-64-v3", "host"])
+def test_both_operands_packed(element: str, target: str) -> None:
+    if target not in TARGETS:
+        pytest.skip(f"this machine runs no {target}")
+    left, right = operands(element, 1030, 37, 1040, ("plain", "transposed"))
+    out = np.zeros((1030, 1040), left.dtype)
+    assert "left packed too" in explain(compiler.task_of(left, right, out, element), TARGETS[target])
+    check(element, target, left, right, threads=2)
+
+
+@pytest.mark.slow
+@each_element
+def test_both_operands_packed_over_blocks(element: str) -> None:
+    check(element, "host", *operands(element, 1030, 545, 1040, ("plain", "transposed"), specials=0.0001), threads=3)
+
+
+@pytest.mark.slow
+@each_element
+@each_target
+def test_exhaustive(element: str, target: str) -> None:
+    rng = np.random.default_rng(11)
+    extents = [*range(1, 71), 511, 512, 513, 1024, 1025]
+    for _ in range(250):
+        rows, terms, columns = (int(rng.choice(extents)) for _ in range(3))
+        if rows * terms * columns > 3_000_000 or (target == "x86-64" and rows * terms * columns > 300_000):
+            continue
+        layouts = (str(rng.choice(LAYOUTS)), str(rng.choice(LAYOUTS)))
+        out = str(rng.choice(["plain", "transposed", "strided", "reversed"]))
+        specials = float(rng.choice([0.0, 0.0, 0.02]))
+        check(
+            element,
+            target,
+            *operands(element, rows, terms, columns, layouts, specials=specials),
+            out,
+            int(rng.integers(0, 3)),
+        )
