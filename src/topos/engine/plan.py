@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -18,12 +19,12 @@ from topos.engine.report import Watch
 from topos.engine.run import Run
 from topos.engine.sources import source_payloads, sources_of
 from topos.engine.state import State
-from topos.errors import FeedError, ShapeError, UnobservedError
+from topos.errors import FeedError, ShapeError, ToposError, UnobservedError
 from topos.graph import Node, Parameters, Symbol
 from topos.graph.describe import node_lines
 from topos.graph.node import Nodes
 from topos.graph.spec import Spec
-from topos.tensor import Tensor
+from topos.tensor import Tensor, services
 
 
 class Plan:
@@ -175,7 +176,7 @@ class Plan:
         return self
 
     def explain(self) -> str:
-        """The native groups: which nodes share a kernel, what each reads and stores; or why the plan is interpreted."""
+        """Who computes what, and which nodes share a kernel; or why the plan is interpreted."""
         return str(self._executable().explain())
 
     def llvm(self) -> str:
@@ -184,10 +185,10 @@ class Plan:
 
     # inner
     def _executable(self) -> Any:
-        """The native form of the schedule, made once, or the reason why it is interpreted."""
+        """What runs the schedule in place of the interpreter, made once, or the reason why nothing does."""
         if self._native is None:
-            native = import_module("topos.backend.native.executable")
-            self._native = native.executable(self._spec, self._rows, self._kept)
+            backend = import_module("topos.backend.lowering")
+            self._native = backend.lowered(self._spec, self._rows, self._kept, self.entry)
         return self._native
 
     def _read(self, table: Parameters | State, feeds: Mapping[Any, Any] | None, steps: int | None = None) -> Feeds:
@@ -204,11 +205,25 @@ class Plan:
         if self.entry.diagnose or self.entry.backward or not hasattr(native, "run"):
             execute(self._steps, values, watch)
         else:
-            check_arithmetic()
-            values.update(native.run(values))
+            self._run(native, values)
         for index in self._kept:
             values[index] = owned(values[index], fed.borrowed)
         return values, watch
+
+    def _run(self, native: Any, values: dict[int, Tensor]) -> None:
+        """Runs what the schedule was lowered to; where that fails, the interpreter, from now on."""
+        check_arithmetic()
+        try:
+            values.update(native.run(values))
+        except ToposError:
+            raise
+        except Exception as error:
+            self._native = import_module("topos.backend.lowering").after(error, native)
+            execute(self._steps, values)
+        else:
+            if services.counting() and not getattr(native, "counts_itself", False):
+                opcodes = (self._spec.rows[index].opcode for index in self._rows if self._spec.rows[index].operands)
+                services.count_all(Counter((services.formula_of(opcode), "FUSED") for opcode in opcodes))
 
     def _following(self, values: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """The replacement of each carried row."""
