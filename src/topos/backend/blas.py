@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes.util
 import os
-import sys
+import platform
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -47,11 +47,11 @@ class CblasBackend(Backend):
         failed = ""
         for path, where in self._find():
             try:
-                self._library = Cblas(path)
+                library = self._library = Cblas(path)
             except (OSError, LookupError) as error:
                 failed = failed or f"setup failed: {where}: {error}"
-            else:
-                return Status(True, f"{self._library.description}, {where}")
+                continue
+            return Status(True, f"{library.description}, {where}")
         return Status(False, failed or self._absent)
 
     def coverage(self, formula: Formula) -> Coverage | None:
@@ -66,7 +66,8 @@ class CblasBackend(Backend):
 
 
 def _product(library: Cblas, left: Array, right: Array) -> Array:
-    return library.matmul(left, right, import_module("topos.backend.native.pool").threads())
+    threads: int = import_module("topos.backend.native.pool").threads()
+    return library.matmul(left, right, threads)
 
 
 def libraries() -> Iterator[tuple[str, str]]:
@@ -86,7 +87,7 @@ def libraries() -> Iterator[tuple[str, str]]:
 
 def accelerate() -> Iterator[tuple[str, str]]:
     """Apple's library, on Apple's system."""
-    if sys.platform == "darwin":
+    if platform.system() == "Darwin":
         yield "/System/Library/Frameworks/Accelerate.framework/Accelerate", "the system's"
 
 

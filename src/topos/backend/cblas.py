@@ -134,8 +134,11 @@ def _layout(matrix: Array) -> Layout:
 
 def _leading(matrix: Array) -> int | None:
     """How many numbers lie from one line to the next, where each line's numbers are neighbours."""
-    lines, length = matrix.shape
-    item, (step, inner) = matrix.itemsize, matrix.strides
+    lines: int = matrix.shape[0]
+    length: int = matrix.shape[1]
+    item: int = matrix.itemsize
+    step: int = matrix.strides[0]
+    inner: int = matrix.strides[1]
     if not matrix.flags.aligned or (length > 1 and inner != item):
         return None
     if lines == 1:

@@ -15,20 +15,25 @@ from topos.tensor import Tensor
 
 GAIN = 1.1
 """How many times as fast it has to be."""
+SAVED_S = 20e-6
+"""What it has to save at least: about what it costs to leave a fused plan and come back."""
 MOST_S = 0.05
 """How long one measurement may take, when its first two runs do not take longer."""
+
+ALONE = float("inf")
+"""The gain over nobody."""
 
 _measured: dict[Any, float] = {}
 
 
-def gain(backend: Backend, kernel: Callable[..., Array], task: Task, chain: Sequence[Backend]) -> float | None:
+def gain(backend: Backend, kernel: Callable[..., Array], task: Task, chain: Sequence[Backend]) -> float:
     """How many times as fast as the next exact backend an elected kernel is for a task; measured once per process.
 
-    `None` where no other backend than the reference would serve: that one is never close.
+    `ALONE` where no other backend than the reference would serve: that one is never close.
     """
     rival = next((other for other in chain if _rivals(other, backend, task)), None)
     if rival is None:
-        return None
+        return ALONE
     key = (backend, rival, task.opcode, task.element, *((operand.shape, operand.element) for operand in task.operands))
     if key not in _measured:
         _measured[key] = _ratio(backend, rival, kernel, task)
@@ -47,9 +52,9 @@ def _ratio(backend: Backend, rival: Backend, kernel: Callable[..., Array], task:
     arrays = offered.arrays()
     with np.errstate(all="ignore"):
         if not isinstance(rival.offer(offered), np.ndarray):  # its first answer compiles; it may decline
-            return float("inf")
+            return ALONE
         ours, theirs = _alternately(lambda: kernel(*arrays), lambda: rival.offer(offered))
-    return theirs / ours
+    return theirs / ours if theirs - ours > SAVED_S else min(1.0, theirs / ours)
 
 
 def _drawn(outline: Tensor | Outline, task: Task, random: np.random.Generator) -> Tensor:

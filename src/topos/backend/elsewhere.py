@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import ctypes.util
 import sys
+from functools import cache
 from importlib.util import find_spec
 
 from topos.backend.backend import Backend, Dispatch, Status
 from topos.backend.fidelity import Coverage
 from topos.backend.formula import Formula
 from topos.backend.task import Declined
+
+
+@cache
+def driver(name: str) -> str | None:
+    """Where the system has a library, looked up once."""
+    return ctypes.util.find_library(name)
 
 
 class Elsewhere(Backend):
@@ -43,7 +50,7 @@ class Cuda(Elsewhere):
 
     def found(self) -> Status:
         """Whether there is a driver, and that there is no code for it."""
-        if ctypes.util.find_library("cuda") is None:
+        if not driver("cuda"):
             return Status(False, "not installed: found no CUDA driver; this version has no CUDA kernels either")
         return Status(False, "not installed: found a CUDA driver, but this version has no CUDA kernels")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -14,8 +14,7 @@ from topos.element import Element, bf16, f32, f64
 from topos.element.element import Array
 from topos.engine.numerics import Numerics
 from topos.graph.spec import Ids, Row, Spec
-from topos.op import INPUT
-from topos.tensor import Tensor
+from topos.op import INPUT, Movement
 from topos.tensor.services import FORMULAS
 
 _SINGLE = frozenset(FORMULAS.values())
@@ -54,6 +53,8 @@ class Llvm(Backend):
 
     def takes(self, task: Task, exact: bool = True) -> bool:
         elements = [operand.element or task.element for operand in task.operands]
+        if isinstance(task.opcode, Movement) and self.dispatch is Dispatch.OFFERED:
+            return False  # NumPy makes a view where a kernel would copy
         return super().takes(task, exact) and _native("reading").has_reading(task.opcode, task.element, elements)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from topos.backend.backend import Backend, Dispatch, told
 from topos.backend.chain import asked, default
-from topos.backend.election import GAIN, gain
+from topos.backend.election import ALONE, GAIN, gain
 from topos.backend.fidelity import Fidelity
 from topos.backend.formula import Formula
 from topos.backend.served import Claim, Part, Served, Single, Unserved
@@ -96,13 +97,13 @@ class Lowering:
             for row in self.computed
             if row not in had
             and (row not in self.claims or also_offered)
-            and asked(backend, lambda row=row: backend.takes(self._task(row), exact))  # type: ignore[misc]
+            and asked(backend, partial(backend.takes, self._task(row), exact))
         ]
 
     def _elect(self, backend: Backend, later: Sequence[Backend]) -> None:
         for row in self._free(backend):
             task = self._task(row)
-            kernel = asked(backend, lambda task=task: backend.offer(task))
+            kernel = asked(backend, partial(backend.offer, task))
             if kernel is None or isinstance(kernel, Declined):
                 continue
             note = self._worth(backend, kernel, task, later)
@@ -114,10 +115,10 @@ class Lowering:
         coverage = backend.coverage(task.formula)
         if coverage is None or coverage.fidelity is not Fidelity.ENVELOPE:
             return "elected"
-        ratio = asked(backend, lambda: gain(backend, kernel, task, later) or float("inf"))
+        ratio = asked(backend, partial(gain, backend, kernel, task, later))
         if ratio is None or ratio < GAIN:
             return None
-        return "elected" if ratio == float("inf") else f"measured {ratio:.1f} times as fast as the exact kernel"
+        return "elected" if ratio == ALONE else f"measured {ratio:.1f} times as fast as the exact kernel"
 
     def _offer(self, backend: Backend) -> None:
         for row in self._free(backend, also_offered=True):
@@ -152,7 +153,7 @@ class Lowering:
         for own in stretches.values():
             spec, scheduled = cut(self.spec, own) if len(own) < len(self.computed) else (self.spec, self.rows)
             task = Stretch(spec, scheduled, self._wanted(own), self.numerics)
-            native = asked(backend, lambda task=task: backend.offer(task))
+            native = asked(backend, partial(backend.offer, task))
             if native is None or isinstance(native, Declined):
                 declined = native or Declined("it gave no reason")
                 self.reasons[backend.name] = declined.reason

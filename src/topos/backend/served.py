@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,14 +53,15 @@ class Single(NamedTuple):
         return {self.row: _by_reference(self.row, offered)}
 
     def _questions(self, task: Task) -> list[tuple[Backend, Callable[[], Tensor | None]]]:
+        """Who is asked in turn, and what, for a task with its operands."""
         claim = self.claim
         if claim is None:
             return []
-        questions = [(backend, lambda backend=backend: _taken(backend.offer(task), task)) for backend in claim.offers]
-        if claim.backend is not None and claim.kernel is not None:
-            kernel = claim.kernel
-            questions.insert(0, (claim.backend, lambda: _taken(kernel(*task.arrays()), task)))
-        return questions
+        offers: list[tuple[Backend, Callable[[], Tensor | None]]]
+        offers = [(backend, partial(_offered, backend, task)) for backend in claim.offers]
+        if claim.backend is None or claim.kernel is None:
+            return offers
+        return [(claim.backend, partial(_elected, claim.kernel, task)), *offers]
 
     def describe(self, spec: Spec) -> str:
         """The row, who is asked, and why."""
@@ -83,7 +85,7 @@ class Part(NamedTuple):
         """The values that are wanted of it; by the reference where it raises."""
         inside = set(self.rows)
         sources = {row: values[row] for row in self.scheduled if row not in inside}
-        results: dict[int, Tensor] | None = asked(self.backend, lambda: self.native.run(sources))
+        results: dict[int, Tensor] | None = asked(self.backend, partial(self.native.run, sources))
         opcodes = [spec.rows[row].opcode for row in self.rows] if services.counting() or results is None else []
         by = services.REFERENCE if results is None else self.backend.name
         services.count_all(Counter((services.formula_of(opcode), by) for opcode in opcodes))
@@ -109,7 +111,9 @@ class Served:
 
     counts_itself = True
 
-    def __init__(self, spec: Spec, units: Sequence[Part | Single], kept: frozenset[int], reasons: Sequence[str]) -> None:
+    def __init__(
+        self, spec: Spec, units: Sequence[Part | Single], kept: frozenset[int], reasons: Sequence[str]
+    ) -> None:
         self._spec = spec
         self._units = units
         self._reasons = reasons
@@ -165,6 +169,14 @@ def _dying(spec: Spec, units: Sequence[Part | Single], kept: frozenset[int]) -> 
         if row not in kept:
             dying[position].append(row)
     return dying
+
+
+def _offered(backend: Backend, task: Task) -> Tensor | None:
+    return _taken(backend.offer(task), task)
+
+
+def _elected(kernel: Callable[..., Any], task: Task) -> Tensor | None:
+    return _taken(kernel(*task.arrays()), task)
 
 
 def _taken(answer: Any, task: Task) -> Tensor | None:

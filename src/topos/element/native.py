@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 WIDTHS = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 """Bytes of what may lie in memory."""
-_PATTERNS = {"float": np.dtype(np.int32), "double": np.dtype(np.int64)}
-_FLOATS = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
+_PATTERNS: dict[str, np.dtype[Any]] = {"float": np.dtype(np.int32), "double": np.dtype(np.int64)}
+_FLOATS: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Native:
         return value if self.rounded is None else self.rounded(m, value)
 
     # the NumPy reading
-    def computed(self, name: str, dtype: np.dtype[np.generic], *arrays: Array) -> Array:
+    def computed(self, name: str, dtype: np.dtype[Any], *arrays: Array) -> Array:
         """An operation over arrays of the element's dtype that broadcast: an array of it."""
         return self._ran(self.operation(name), dtype, *arrays)
 
@@ -88,7 +88,7 @@ class Native:
         pattern = evaluate(lambda m, code: m.bits(opened(m, code)), self._codes(array))
         return pattern.view(_FLOATS[self.registers])
 
-    def narrowed(self, array: Array, dtype: np.dtype[np.generic]) -> Array:
+    def narrowed(self, array: Array, dtype: np.dtype[Any]) -> Array:
         """Floats of the registers, each made a number of the element, as they lie in memory."""
         closed = self.closed
         if closed is None:
@@ -96,7 +96,7 @@ class Native:
         pattern = evaluate(lambda m, x: closed(m, self.to_element(m, m.real(x))), array.view(_PATTERNS[self.registers]))
         return self._as_stored(pattern, dtype)
 
-    def _ran(self, body: Body, dtype: np.dtype[np.generic], *arrays: Array) -> Array:
+    def _ran(self, body: Body, dtype: np.dtype[Any], *arrays: Array) -> Array:
         if not self.as_codes:
             return evaluate(body, *arrays)
         opened, closed = self.opened, self.closed
@@ -109,7 +109,7 @@ class Native:
         unsigned = np.dtype(f"u{WIDTHS[self.stored]}")
         return np.ascontiguousarray(array).reshape(array.shape).view(unsigned).astype(_PATTERNS[self.registers])
 
-    def _as_stored(self, pattern: Array, dtype: np.dtype[np.generic]) -> Array:
+    def _as_stored(self, pattern: Array, dtype: np.dtype[Any]) -> Array:
         return pattern.astype(np.dtype(f"u{WIDTHS[self.stored]}")).view(dtype)
 
 

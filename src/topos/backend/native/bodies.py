@@ -15,7 +15,7 @@ from topos.element.native import OPERATIONS
 
 
 class ByBodies(Arithmetic):
-    """The arithmetic of a user's element, by its `Native` contract: every operation is the body that NumPy reads too."""
+    """The arithmetic of a user's element by its `Native` contract: every operation is the body that NumPy reads."""
 
     def __init__(self, reading: NativeReading, element: Element, native: Native) -> None:
         self.element, self.native = element, native
