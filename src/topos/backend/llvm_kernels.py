@@ -43,7 +43,8 @@ class Llvm(Backend):
             return Status(False, "switched off: TOPOS_NATIVE=0")
         reason = _native("llvm").available()
         if reason is not None:
-            return Status(False, reason if reason.startswith("llvmlite") else f"setup failed: {reason}")
+            kind = "not installed" if reason.endswith("not installed") else "setup failed"
+            return Status(False, f"{kind}: {reason}")
         target = _native("target").current()
         release = ".".join(map(str, _native("llvm").binding().llvm_version_info))
         return Status(True, f"LLVM {release} for {target.cpu}, vectors of {target.vector_bytes} bytes")

@@ -36,8 +36,11 @@ class Task(NamedTuple):
     operands: tuple[Tensor | Outline, ...]
 
     def arrays(self) -> list[Array]:
-        """The operands' numbers, of any strides, not to be written to; a selection's as one-hot rows."""
-        return [operand.dense(self.element) for operand in self.operands if isinstance(operand, Tensor)]
+        """The operands' numbers, read-only and of any strides; a selection's as one-hot rows."""
+        views = [operand.dense(self.element).view() for operand in self.operands if isinstance(operand, Tensor)]
+        for view in views:
+            view.flags.writeable = False
+        return views
 
     @property
     def elements(self) -> set[Element]:

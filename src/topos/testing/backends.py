@@ -66,9 +66,9 @@ def grade_backend(backend: Backend, elements: Sequence[Element] = (f32, f64, bf1
             continue
         answered[task.formula] += 1
         name = f"{backend.name}: {task.opcode!r} over {task.element}, {layout}"
-        largest = max(largest, _graded(backend, task, answer, name))
         after = [_kept(operand) for operand in task.operands if isinstance(operand, Tensor)]
         _same(after, before, f"{name}: an operand was written to")
+        largest = max(largest, _graded(backend, task, answer, name))
     if not answered:
         raise AssertionError(f"{backend.name}: answered none of the tasks, and declined {declined}")
     return Grade({str(formula): count for formula, count in answered.items()}, declined, largest)
@@ -79,10 +79,10 @@ def answered_by(backend: Backend, task: Task) -> Array | None:
     operands = task.operands
     outlined = task._replace(operands=tuple(Outline(operand.shape, operand.element) for operand in operands))
     question = alone(outlined) if backend.dispatch is Dispatch.TRANSLATED else outlined
-    answer = backend.offer(task if backend.dispatch is Dispatch.OFFERED else question)
-    if answer is None or isinstance(answer, Declined):
-        return None
     with np.errstate(all="ignore"):
+        answer = backend.offer(task if backend.dispatch is Dispatch.OFFERED else question)
+        if answer is None or isinstance(answer, Declined):
+            return None
         if backend.dispatch is Dispatch.ELECTED:
             answer = answer(*task.arrays())
         elif backend.dispatch is Dispatch.TRANSLATED:
