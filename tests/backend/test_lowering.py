@@ -99,8 +99,8 @@ def test_no_backend_is_the_interpreter(step: Step) -> None:
     with Backend.tallied() as services:
         assert_same_bits(plan.forward(step.parameters).of(step.results), step.expected)
     assert services.count() == services.count(backend="REFERENCE") > 20
-    assert plan.explain() == "interpreted: no backend covers any of it"
-    assert plan.llvm() == "; interpreted: no backend covers any of it\n"
+    assert plan.explain() == "interpreted: no backend is asked"
+    assert plan.llvm() == "; interpreted: no backend is asked\n"
 
 
 def test_who_is_not_ready_is_named(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_who_covers_another_element_is_not_asked() -> None:
     network, y = Tape.record(lambda tape: tape.leaf([[1.0, 2.0]]) @ tape.leaf([[3.0], [4.0]]), element=f64)
     plan = network.entry(y).backends([mine]).lower()
     assert plan.forward(network.parameters()).of(y).tolist() == [[11.0]]
-    assert plan.explain() == "interpreted: no backend covers any of it"
+    assert plan.explain() == "interpreted: no backend takes GEMM over f64"
     assert mine.asked == []
 
 

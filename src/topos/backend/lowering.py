@@ -71,10 +71,17 @@ class Lowering:
         """What the walk has found."""
         reasons = [*(f"{name}: declined: {reason}" for name, reason in self.reasons.items()), *unready]
         if not self.parts and not self.claims:
-            return Unserved("; ".join(reasons) or "no backend covers any of it")
+            return Unserved("; ".join(reasons) or self._uncovered())
         if len(self.parts) == 1 and not self._alone() and self.parts[0].backend is Backend.FUSED:
             return self.parts[0].native
         return Served(self.spec, self._ordered(), self.kept, reasons)
+
+    def _uncovered(self) -> str:
+        """What nobody takes, of a plan of which nobody takes anything."""
+        if not self.chain or not self.computed:
+            return "no backend is asked" if self.computed else "nothing is computed"
+        tasks = [self._task(row) for row in self.computed]
+        return f"no backend takes {', '.join(sorted({f'{task.formula} over {task.element}' for task in tasks}))}"
 
     # one instruction
     def _task(self, row: int) -> Task:

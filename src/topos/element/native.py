@@ -54,6 +54,9 @@ class Native:
             raise ValueError(f"native: {self.registers} numbers cannot be stored as {stored!r}")
         if codes != (self.opened is not None) or codes != (self.closed is not None):
             raise ValueError("native: numbers stored as integers want opened and closed, others neither")
+        for name in self.bodies:
+            if name not in OPERATIONS:
+                raise ValueError(f"native: no operation is called {name!r}")
         object.__setattr__(self, "stored", stored)
 
     @property
