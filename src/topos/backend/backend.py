@@ -81,6 +81,9 @@ class Backend:
         """How faithfully and over which elements it computes a formula; `None` where it does not."""
         raise NotImplementedError(f"{self.name}.coverage")
 
+    by_kind: ClassVar[bool] = False
+    """Whether `takes` looks at the kind of the instruction and at elements alone: then it is asked once for each."""
+
     def takes(self, task: Task, exact: bool = True) -> bool:
         """Whether to ask it for an instruction: it covers the formula in every element, as faithfully as asked."""
         coverage = self.coverage(task.formula)

@@ -37,6 +37,8 @@ class NativeElements:
 class Llvm(Backend):
     """Code that LLVM makes for this machine: the defining bits."""
 
+    by_kind = True
+
     def found(self) -> Status:
         """Whether llvmlite is there, and the processor that code is made for."""
         if _native("settings").environment("TOPOS_NATIVE") == "0":

@@ -98,14 +98,19 @@ class Lowering:
 
     def _free(self, backend: Backend, also_offered: bool = False) -> list[int]:
         """The rows that nobody has and this backend takes."""
-        exact, had = self.numerics is Numerics.EXACT, {row for part in self.parts for row in part.rows}
-        return [
-            row
-            for row in self.computed
-            if row not in had
-            and (row not in self.claims or also_offered)
-            and asked(backend, partial(backend.takes, self._task(row), exact))
-        ]
+        had = {row for part in self.parts for row in part.rows}
+        left = [row for row in self.computed if row not in had and (also_offered or row not in self.claims)]
+        known: dict[Any, bool] = {}
+        return [row for row in left if self._takes(backend, self._task(row), known)]
+
+    def _takes(self, backend: Backend, task: Task, known: dict[Any, bool]) -> bool:
+        exact = self.numerics is Numerics.EXACT
+        if not backend.by_kind:
+            return bool(asked(backend, partial(backend.takes, task, exact)))
+        key = type(task.opcode), task.element, *[operand.element for operand in task.operands]
+        if key not in known:
+            known[key] = bool(asked(backend, partial(backend.takes, task, exact)))
+        return known[key]
 
     def _elect(self, backend: Backend, later: Sequence[Backend]) -> None:
         for row in self._free(backend):

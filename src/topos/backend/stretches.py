@@ -27,6 +27,8 @@ def orders(spec: Spec, rows: Sequence[int], claimed: Collection[int], kept: Coll
 
     Rows of one stretch have the same order: everything that needs as many claimed rows before it runs together.
     """
+    if not claimed:
+        return {row: Order(0, STRETCH) for row in rows if spec.rows[row].operands}
     views = _views(spec, rows, claimed, kept)
     found: dict[int, Order] = {}
     for row in rows:
