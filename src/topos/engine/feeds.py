@@ -9,6 +9,7 @@ import numpy as np
 
 from topos.element.element import Array
 from topos.errors import ElementError, FeedError, KinshipError, ShapeError, restated
+from topos.graph import Symbol
 from topos.graph.spec import Ids, Spec
 from topos.op import Input
 from topos.shape import Shape
@@ -46,7 +47,9 @@ class Stack(NamedTuple):
 
 def input_index(spec: Spec, key: Any, length: int) -> int:
     """The row of an input named by symbol or name. Raises `FeedError` for anything else."""
-    if isinstance(key, str):
+    if type(key) is Symbol and key.family is spec.family and 0 <= key.index < length:
+        index = key.index
+    elif isinstance(key, str):
         index = spec.by_name.get(key, length)
         if index >= length:
             known = ", ".join(repr(spec.names[i]) for i in sorted(spec.names) if type(spec.rows[i].opcode) is Input)
@@ -77,14 +80,22 @@ def read_feeds(
     Raises `FeedError` that names the input, its recording line and both shapes.
     """
     result = Feeds()
-    if feeds is not None and not isinstance(feeds, Mapping):
+    if feeds is None:
+        return result
+    if type(feeds) is not dict and not isinstance(feeds, Mapping):
         raise FeedError(f"feed: wants a mapping from symbols or names to payloads, got {type(feeds).__name__}")
-    for key, payload in (feeds or {}).items():
+    fixed = result.fixed
+    for key, payload in feeds.items():
         index = input_index(spec, key, length)
-        if index in result.fixed or index in result.stacked:
+        if index in fixed or index in result.stacked:
             raise FeedError(f"feed: {spec.label(index)} is fed twice")
         if index in carried:
             raise FeedError(f"feed: {spec.label(index)} is carried by this entry; the State holds its value")
+        if type(payload) is Tensor and payload.element is not None:
+            row = spec.rows[index]
+            if payload.element is row.element and payload.shape == row.shape:
+                fixed[index] = payload
+                continue
         try:
             ids = spec.ids.get(index)
             if ids is None:
@@ -103,9 +114,6 @@ def _read_dense(spec: Spec, index: int, payload: Any, steps: int | None, copy: b
         if payload.ids is not None:
             raise FeedError("wants a dense payload, got a selection")
         array = payload.expect(row.element).dense(row.element)
-        if payload.shape == row.shape:
-            result.fixed[index] = payload
-            return
     else:
         given = as_array(payload)
         array = rounded(payload, given, row.element)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,19 @@ from topos.graph.spec import Spec
 from topos.tensor import Tensor
 
 
+class Form(NamedTuple):
+    """What runs natively, and what it leaves to do.
+
+    `code` runs (`run`, `run_steps`), or can only `explain` why it does not. `others` are the results that no kernel
+    computes; `unread` are the carried sources that the schedule does not read.
+    """
+
+    code: Any
+    runs: bool
+    others: tuple[int, ...]
+    unread: tuple[int, ...]
+
+
 class Native:
     """The native forms of a schedule, each made on first use. What they need is a later stage, reached by its name."""
 
@@ -28,56 +41,57 @@ class Native:
         self._rows = rows
         self._entry = entry
         self._sources = sources
-        self._readable = frozenset(symbol.index for symbol in entry.results)
-        self._carried = {source.index: following.index for source, following in entry.carry.items()}
-        self._forms: dict[bool, Any] = {}
+        self._readable = [symbol.index for symbol in entry.results]
+        self._carried = tuple(source.index for source in entry.carry)
+        self._forms: dict[bool, Form] = {}
 
-    def form(self, stepping: bool) -> Any:
-        """What runs natively, or the reason why the interpreter runs: both can `explain`, the first can `run`."""
-        stepping = stepping and bool(self._carried)
+    def form(self, stepping: bool) -> Form:
+        """The form of a run, or of a step that replaces what is carried; compiled when it is first asked for."""
         found = self._forms.get(stepping)
         if found is None:
-            found = self._forms[stepping] = import_module("topos.backend.native.lowered").lowered(
-                self._spec, self._rows, self._entry, stepping
-            )
+            found = self._forms[stepping] = self._made(stepping and bool(self._carried))
         return found
 
-    def ready(self, stepping: bool) -> Any:
-        """The form that runs, or `None`."""
-        form = self.form(stepping)
-        return form if hasattr(form, "run") else None
+    def _made(self, stepping: bool) -> Form:
+        code = import_module("topos.backend.native.lowered").lowered(self._spec, self._rows, self._entry, stepping)
+        if not hasattr(code, "run"):
+            return Form(code, False, (), ())
+        scheduled = set(self._rows)
+        others = tuple(index for index in self._readable if index not in code.computed)
+        return Form(code, True, others, tuple(index for index in self._carried if index not in scheduled))
 
-    def forward(self, form: Any, table: Parameters | State, fed: Feeds) -> dict[int, Tensor]:
+    def forward(self, form: Form, table: Parameters | State, fed: Feeds) -> dict[int, Tensor]:
         """The values that a run answers."""
         self._sources.check(table)
         given = self._sources.given(table.entries, fed.fixed, isinstance(table, State))
-        values: dict[int, Tensor] = form.run(given)
-        for index in self._readable - values.keys():
+        values: dict[int, Tensor] = form.code.run(given)
+        for index in form.others:
             values[index] = owned(self._known(form, index, given), fed.borrowed)
         return values
 
-    def advance(self, form: Any, state: State, fed: Feeds, steps: int | None) -> dict[int, Tensor]:
+    def advance(self, form: Form, state: State, fed: Feeds, steps: int | None) -> dict[int, Tensor]:
         """The values that a step answers, its replacements left in the State's own buffers by the native call.
 
         So there is no moment at which an interrupt could find half a step.
         """
+        self._sources.check(state)
+        fixed: Mapping[int, Any] = {**fed.fixed, **fed.stacked} if fed.stacked else fed.fixed
         with state.lock:
             held = state.owning(self._carried)
-            fixed: Mapping[int, Any] = fed.fixed if steps is None else {**fed.fixed, **fed.stacked}
-            given: dict[int, Any] = self._sources.given(held, fixed, True)
-            for index in self._carried.keys() - given.keys():
-                given[index] = self._sources.held(index, held)
-            values: dict[int, Tensor] = form.run(given) if steps is None else form.run_steps(given, steps)
-        for index in self._readable - values.keys():
+            given = self._sources.given(held, fixed, True)
+            for index in form.unread:
+                given[index] = self._sources.held(index, held, self._spec.rows[index])
+            values: dict[int, Tensor] = form.code.run(given) if steps is None else form.code.run_steps(given, steps)
+        for index in form.others:
             known = self._known(form, index, given)
             values[index] = owned(known, fed.borrowed) if steps is None else _repeated(known, steps)
         return values
 
-    def _known(self, form: Any, index: int, given: Mapping[int, Any]) -> Any:
+    def _known(self, form: Form, index: int, given: Mapping[int, Any]) -> Any:
         """A result that no kernel computes: a source, or one number at every place."""
         if index in given:
             return given[index]
-        return form.known[index] if index in form.known else self._sources.constant(index)
+        return form.code.known[index] if index in form.code.known else self._sources.constant(index)
 
 
 def _repeated(payload: Tensor | Stack, steps: int) -> Tensor:

@@ -78,10 +78,10 @@ class Plan:
         A State is left as it is. Raises `FeedError` before anything runs.
         """
         fed = self._read(parameters, feeds)
-        form = self._native.ready(stepping=False)
-        if form is None:
-            return self._answer(*self._step(parameters, fed))
-        return self._answer(self._native.forward(form, parameters, fed), None)
+        form = self._native.form(stepping=False)
+        if form.runs:
+            return self._run(self._native.forward(form, parameters, fed))
+        return self._answer(*self._step(parameters, fed))
 
     def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int | None = None) -> Run:
         """Runs and then replaces what the entry carries, all of a step at once; results show values from before.
@@ -94,10 +94,9 @@ class Plan:
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
         count = None if steps is None else self._checked_steps(steps)
         fed = self._read(state, feeds, count)
-        self._sources.check(state)
-        form = self._native.ready(stepping=True)
-        if form is not None:
-            return self._answer(self._native.advance(form, state, fed, count), None)
+        form = self._native.form(stepping=True)
+        if form.runs:
+            return self._run(self._native.advance(form, state, fed, count))
         if count is not None:
             return self._advance_many(state, fed, count)
         values, watch = self._step(state, fed)
@@ -186,11 +185,11 @@ class Plan:
 
         Of an entry that carries, those of a step.
         """
-        return str(self._native.form(stepping=True).explain())
+        return str(self._native.form(stepping=True).code.explain())
 
     def llvm(self) -> str:
         """The LLVM text of the plan's kernels and of the function that calls them."""
-        return str(self._native.form(stepping=True).llvm())
+        return str(self._native.form(stepping=True).code.llvm())
 
     # inner
     def _read(self, table: Parameters | State, feeds: Mapping[Any, Any] | None, steps: int | None = None) -> Feeds:
@@ -222,9 +221,11 @@ class Plan:
         return {source.index: values[after.index] for source, after in self.entry.carry.items()}
 
     def _answer(self, values: Mapping[int, Tensor], watch: Watch | None) -> Run:
-        backward = self.entry.backward
-        shown = values if backward else {index: values[index] for index in self._readable}
-        return Run(self._spec, self._length, shown, self._readable, backward, watch)
+        shown = values if self.entry.backward else {index: values[index] for index in self._readable}
+        return self._run(shown, watch)
+
+    def _run(self, values: Mapping[int, Tensor], watch: Watch | None = None) -> Run:
+        return Run(self._spec, self._length, values, self._readable, self.entry.backward, watch)
 
     def _advance_many(self, state: State, fed: Feeds, steps: int) -> Run:
         series: dict[int, list[Tensor]] = {index: [] for index in self._readable}

@@ -96,8 +96,8 @@ class State(Table):
 
     def owning(self, rows: Iterable[int]) -> Mapping[int, Tensor | None]:
         """What it holds, each of `rows` in a buffer that a step may write to; for whoever holds `lock`."""
-        seen = [row for row in rows if row not in self._own]
-        if seen:
+        if not self._own.issuperset(rows):
+            seen = [row for row in rows if row not in self._own]
             copies = {row: _copied(tensor) for row in seen if (tensor := self._entries.get(row)) is not None}
             self._entries = {**self._entries, **copies}
             self._own.update(copies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from topos.errors import ElementError, KinshipError, ShapeError
@@ -44,9 +44,9 @@ class Table:
         """What it holds by row, at one moment: no later step of a `State` changes this mapping or its tensors."""
         return self._entries
 
-    def rows(self) -> KeysView[int]:
+    def rows(self) -> list[int]:
         """The rows covered, in recording order."""
-        return self._entries.keys()
+        return list(self._entries)
 
     def get(self, index: int) -> Tensor | None:
         """The tensor at a row, or `None`."""
@@ -78,7 +78,7 @@ class Table:
         return self._with(entries)
 
     def __len__(self) -> int:
-        return len(self.rows())
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[tuple[Symbol, Tensor | None]]:
         for index, tensor in self.entries.items():
@@ -103,8 +103,8 @@ class Table:
             raise KinshipError(f"{self._noun}: wants a symbol, got {what_it_is(symbol)}")
         if symbol.family is not self.family:
             raise KinshipError(f"{self._noun}: symbol {symbol} belongs to another spec")
-        if symbol.index not in self.rows():
-            raise KinshipError(f"{self._noun}: {symbol} is not one of its {len(self)} entries")
+        if symbol.index not in self._entries:
+            raise KinshipError(f"{self._noun}: {symbol} is not one of its {len(self._entries)} entries")
         return symbol.index
 
     def _expect_kin(self, other: Table) -> None:

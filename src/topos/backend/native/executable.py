@@ -47,6 +47,7 @@ class Executable:
             for row, slot in slots
             if (index := max(row, ~row)) >= 0 and (row < 0 or lowering.spec.rows[row].operands)
         )
+        self.computed = self._results.rows()
         self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
         self._frames: list[Frame] = []
 

@@ -32,6 +32,7 @@ class Result(NamedTuple):
     shape: Shape
     element: Element
     bytes: int
+    small: type[ctypes.Array[ctypes.c_char]]
     blocks: deque[Array]
 
 
@@ -40,21 +41,27 @@ class Results:
 
     def __init__(self, facts: Iterable[tuple[int, int, Shape, Element]]) -> None:
         self._results = [
-            Result(row, slot, shape, element, shape.volume * element.dtype.itemsize, deque())
+            Result(row, slot, shape, element, size, ctypes.c_char * min(size, SMALL_BYTES), deque())
             for row, slot, shape, element in facts
+            if (size := shape.volume * element.dtype.itemsize)
         ]
+
+    def rows(self) -> frozenset[int]:
+        """The rows that are computed."""
+        return frozenset(result.row for result in self._results)
 
     def fresh(self, words: ctypes.Array[ctypes.c_uint64]) -> dict[int, Tensor]:
         """A tensor for each result, its address in the table; the numbers are not yet set."""
         values = {}
         for result in self._results:
-            if result.bytes <= SMALL_BYTES:
-                block = (ctypes.c_char * (result.bytes or 1))()
-                array: Array = np.ndarray(result.shape, result.element.dtype, cast(Any, block))
-                words[result.slot] = ctypes.addressof(block)
+            row, slot, shape, element, size, small, _ = result
+            if size <= SMALL_BYTES:
+                block = small()
+                array: Array = np.ndarray(shape, element.dtype, cast(Any, block))
+                words[slot] = ctypes.addressof(block)
             else:
-                array, words[result.slot] = _large(result)
-            values[result.row] = Tensor.held(array, result.element, result.shape)
+                array, words[slot] = _large(result)
+            values[row] = Tensor.held(array, element, shape)
         return values
 
     def stacked(self, words: ctypes.Array[ctypes.c_uint64], to_stride: int, steps: int) -> dict[int, Tensor]:
