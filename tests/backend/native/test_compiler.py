@@ -91,6 +91,16 @@ def test_what_does_not_compile(texts, message):
     assert called(compiled(adding(5)), "f", 0) == 5
 
 
+def test_a_function_of_libc_is_found_by_the_first_text_of_a_process(script):
+    text = """
+        import ctypes
+        from topos.backend.native.compiler import compiled
+        text = "declare i64 @labs(i64)\\ndefine i64 @f(i64 %x) {\\n  %y = call i64 @labs(i64 %x)\\n  ret i64 %y\\n}\\n"
+        print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(compiled(text).addresses["f"])(-3))
+    """
+    assert script(text) == "3\n"
+
+
 def test_assembly_can_be_read():
     assert "f:" in compiler.assembly(adding(1)).splitlines()
 

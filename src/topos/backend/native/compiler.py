@@ -175,11 +175,12 @@ def _loaded(name: str, texts: Sequence[str], objects: Sequence[bytes], target: T
     library = _loaded_libraries.get(name)
     if library is not None:
         return library
-    names = _checked_names(texts)
     llvm = binding()
     module = llvm.parse_assembly("", llvm.create_context())
     machine = llvm.Target.from_triple(_machine(target).triple).create_target_machine(jit=True)
+    # LLVM knows the process's own functions (those of libc) from the first engine on, and not before.
     engine = llvm.create_mcjit_compiler(module, machine)
+    names = _checked_names(texts)
     for content in objects:
         engine.add_object_file(llvm.ObjectFileRef.from_data(content))
     engine.finalize_object()
