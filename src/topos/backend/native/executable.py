@@ -33,7 +33,6 @@ class Executable:
         self.program = program
         self.library = compiled(texts(program.calls).values(), target) if program.calls else None
         self._enter = enter()
-        self.known = _known(lowering, program, results)
         self._constants = _constants(lowering, program)
         slots = [(row, slot) for slot, row in enumerate(program.buffers, FIRST_BUFFER) if row not in self._constants]
         self._sources = [(row, slot) for row, slot in slots if row >= 0 and not lowering.spec.rows[row].operands]
@@ -43,6 +42,8 @@ class Executable:
             if (index := max(row, ~row)) >= 0 and (row < 0 or lowering.spec.rows[row].operands)
         )
         self.computed = self._results.rows()
+        left = [row for row in results if row not in self.computed and lowering.spec.rows[row].operands]
+        self.known = {row: _known(lowering, row) for row in left}
         self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
         self._frames: list[Frame] = []
 
@@ -117,14 +118,9 @@ def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
     return found
 
 
-def _known(lowering: Lowering, program: Program, results: Iterable[int]) -> dict[int, Tensor]:
-    """The results that no kernel writes: one number at every place, or no place at all."""
-    spec, zero = lowering.spec, Tensor(0.0)
-    return {
-        row: _everywhere(spec, row, lowering.constants.get(row, zero))
-        for row in results
-        if spec.rows[row].operands and row not in program.buffers
-    }
+def _known(lowering: Lowering, row: int) -> Tensor:
+    """A result that no kernel writes: one number at every place, or no place at all."""
+    return _everywhere(lowering.spec, row, lowering.constants.get(row, Tensor(0.0)))
 
 
 def _everywhere(spec: Spec, row: int, number: Tensor) -> Tensor:
