@@ -49,20 +49,24 @@ class Executable:
 
     def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """The value of each result that is computed, for the payload of each source; `known` has the others."""
-        frame = self._frames.pop() if self._frames else self._frame()
-        words = frame.words
-        for row, slot in self._sources:
-            words[slot] = sources[row].address
-        values = self._results.fresh(words)
+        frame = self._frames.pop() if self._frames else self.frame()
+        values = self.fill(frame, sources)
         if self._shares:
             pool().ready()
         self._enter(frame.address)
         self._frames.append(frame)
         return values
 
+    def fill(self, frame: Frame, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Points a frame at the sources and at fresh memory for the results, which it answers."""
+        words = frame.words
+        for row, slot in self._sources:
+            words[slot] = sources[row].address
+        return self._results.fresh(words)
+
     def run_steps(self, sources: Mapping[int, Tensor | Stack], steps: int) -> dict[int, Tensor]:
         """As many runs, one after another; a `Stack` gives one payload per step, each result gains a leading axis."""
-        frame = self._frame()
+        frame = self.frame()
         words, to_stride = frame.words, frame.strides - FIRST_BUFFER
         moving = []
         for row, slot in self._sources:
@@ -86,7 +90,7 @@ class Executable:
             few *= max(1, min(16, int(INTERRUPTIBLE_S / (time.perf_counter() - began))))
         return values
 
-    def _frame(self) -> Frame:
+    def frame(self) -> Frame:
         """A table with all that stays the same from run to run."""
         frame = Frame(self.program, self.library.addresses if self.library else {})
         for slot, row in enumerate(self.program.buffers, FIRST_BUFFER):

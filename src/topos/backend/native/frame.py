@@ -32,7 +32,7 @@ class Frame:
     there); and the arguments.
     """
 
-    __slots__ = ("_arena", "address", "strides", "words")
+    __slots__ = ("_arena", "address", "calls", "strides", "words")
 
     def __init__(self, program: Program, kernels: Mapping[str, int]) -> None:
         buffers = {row: FIRST_BUFFER + at for at, row in enumerate(program.buffers)}
@@ -40,7 +40,7 @@ class Frame:
         fixes = sum(row is not None for placed in calls for row, _ in placed)
         started = sum(len(call.kernels) for call in program.calls)
         self.strides = FIRST_BUFFER + len(buffers)
-        first_call = self.strides + len(buffers)
+        first_call = self.calls = self.strides + len(buffers)
         first_fix = first_call + 3 * started
         first_argument = first_fix + 3 * fixes
         self.words = words = (ctypes.c_uint64 * (first_argument + sum(map(len, calls))))()
