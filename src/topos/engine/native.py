@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from topos.element.machine import check_arithmetic
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, Stack
 from topos.engine.interpreter import owned
@@ -16,7 +17,9 @@ from topos.engine.state import State
 from topos.errors import PostureError
 from topos.graph import Parameters
 from topos.graph.spec import Spec
+from topos.op import Movement
 from topos.tensor import Tensor
+from topos.tensor.evaluate import kernel_of
 
 
 class Form(NamedTuple):
@@ -54,6 +57,7 @@ class Native:
         return found
 
     def _made(self, stepping: bool) -> Form:
+        check_arithmetic()  # constants are written out as this thread reads them
         code = import_module("topos.backend.native.lowered").lowered(self._spec, self._rows, self._entry, stepping)
         if not hasattr(code, "run"):
             return Form(code, False, (), ())
@@ -66,8 +70,22 @@ class Native:
         self._sources.check(table)
         given = self._sources.given(table.entries, fed.fixed, isinstance(table, State))
         values: dict[int, Tensor] = form.code.run(given)
+        if self._entry.backward:
+            return self._retained(form, values, given)
         for index in form.others:
             values[index] = owned(self._known(form, index, given), fed.borrowed)
+        return values
+
+    def _retained(self, form: Form, values: dict[int, Tensor], given: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Every value of the schedule; a movement is a view of its operand's."""
+        for index in self._rows:
+            row = self._spec.rows[index]
+            if isinstance(row.opcode, Movement) and index not in values:
+                element = row.element or self._spec.element
+                moved = kernel_of(row.opcode)(row.opcode, element, [values[row.operands[0]]])
+                values[index] = Tensor.of(moved, element, row.shape)
+            elif index not in values:
+                values[index] = self._known(form, index, given)
         return values
 
     def advance(self, form: Form, state: State, fed: Feeds, steps: int | None) -> dict[int, Tensor]:

@@ -16,6 +16,7 @@ from topos.backend.native.writers import write
 from topos.engine.entry import Entry
 from topos.engine.liveness import schedule
 from topos.graph.spec import Spec
+from topos.op import Movement, Pad
 
 
 class Interpreted(NamedTuple):
@@ -36,13 +37,19 @@ def lowered(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Ex
     """The native form of an entry's run, or of a step that replaces what it carries, compiled."""
     if entry.diagnose:
         return Interpreted("a diagnosed entry watches every value")
-    if entry.backward:
-        return Interpreted("the backward posture keeps every value")
+    if entry.backward:  # a movement is a view of its operand: nothing to compute
+        every = [row for row in rows if spec.rows[row].operands and not _is_view(spec, row)]
+        return executable(spec, rows, every, {})
     results = [symbol.index for symbol in entry.results]
     if not stepping:
         return executable(spec, schedule(spec.rows, results), results, {})
     carried = {source.index: following.index for source, following in entry.carry.items()}
     return executable(spec, rows, results, carried)
+
+
+def _is_view(spec: Spec, row: int) -> bool:
+    opcode = spec.rows[row].opcode
+    return isinstance(opcode, Movement) and not isinstance(opcode, Pad)
 
 
 def executable(
