@@ -7,9 +7,9 @@ from collections.abc import Callable
 from topos.backend.native import indexing, loops, windows
 from topos.backend.native.arithmetic import has_arithmetic
 from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.placement import WHOLE
 from topos.backend.native.products import Batch, ProductTask, product
 from topos.backend.native.program import Call, Operand
-from topos.backend.native.placement import WHOLE
 from topos.backend.native.reductions import row_group
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
