@@ -60,7 +60,7 @@ def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
         batch,
     )
     item = element.dtype.itemsize
-    return Call((product(task, target),), [Operand(view.row, view.offset * item) for view in (left, right, out)])
+    return Call(product(task, target), [Operand(view.row, view.offset * item) for view in (left, right, out)])
 
 
 WRITERS: dict[type, Writer] = {
