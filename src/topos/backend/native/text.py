@@ -41,6 +41,7 @@ class Function:
         self._write = self._lines.append
         self._count = 0
         self._rooms: list[str] = []
+        self._begins: list[str] = []
         self._declared: set[str] = set()
 
     # lines
@@ -215,6 +216,10 @@ class Function:
         self._rooms.append(f"  %r{self._count} = alloca [{count} x {item.text}], align 64")
         return Operand(POINTER, f"%r{self._count}")
 
+    def begin_with(self, *lines: str) -> None:
+        """Lines for the start of the function, known late."""
+        self._begins += lines
+
     def load(self, type: Type, pointer: Operand, align: int) -> Operand:
         """What lies at an address; LLVM would assume a vector to be aligned to its own size."""
         return self.let(type, f"load {type.text}, ptr {pointer.text}, align {align}")
@@ -288,7 +293,7 @@ class Function:
     # the whole
     def text(self, name: str) -> str:
         """The definition of `@name`."""
-        lines = "\n".join([self._lines[0], *self._rooms, *self._lines[1:]])
+        lines = "\n".join([self._lines[0], *self._rooms, *self._begins, *self._lines[1:]])
         return f"define void @{name}({self.parameters}) nounwind {{\n{lines}\n  ret void\n}}\n"
 
     def kernel(self, stem: str, tiles: int, scratch_bytes: int = 0) -> Kernel:
