@@ -13,7 +13,7 @@ bench_stamp := $(bench_venv)/.made
 PEERS ?=
 W ?= w2
 
-.PHONY: help demo test lint format fast slow bench profile compiling golden pages clean
+.PHONY: help demo test lint format fast slow bench profile compile golden pages clean
 .DEFAULT_GOAL := help
 # The tests bring their own workers (JOBS; 0 is none); what runs beside them would only slow them down.
 .NOTPARALLEL:
@@ -26,7 +26,7 @@ help:
 	@echo "make format   let ruff sort imports and lay out the code"
 	@echo "make bench    measure beside PyTorch, JAX, tinygrad and NumPy, and rewrite docs/performance.md"
 	@echo "make profile  where the time of a workload's plan goes: W=w2"
-	@echo "make compiling  what compilations cost, cold and from the cache"
+	@echo "make compile  what compilations cost, cold and from the cache"
 	@echo "make golden   rewrite the golden texts from what the code prints now"
 	@echo "make pages    render README.md and docs/ from the code"
 	@echo "make clean    remove the environment and every cache"
@@ -53,14 +53,15 @@ format: $(stamp)
 	$(bin)/ruff check --select I --fix
 	$(bin)/ruff format
 
-bench: $(bench_stamp)
+bench: $(stamp) $(bench_stamp)
+	$(bin)/python -m pytest benchmarks --benchmark-only --benchmark-autosave
 	$(bench_bin)/python -m benchmarks --write
 
 profile: $(stamp)
 	$(bin)/python -m benchmarks.profile $(W)
 
-compiling: $(stamp)
-	$(bin)/python -m benchmarks.compiling
+compile: $(stamp)
+	$(bin)/python -m benchmarks.compile
 
 golden: $(stamp)
 	$(bin)/python -m pytest --update-golden

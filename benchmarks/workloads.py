@@ -135,10 +135,12 @@ def _mlp() -> Arrays:
     return Arrays(drawn.parameters, {"x": drawn.normal(128, 784), "y": drawn.ids(10, 128)})
 
 
-def _characters() -> Arrays:
+def transformer(extents: models.Extents) -> Arrays:
+    """A batch of sixteen sequences."""
     drawn = _Drawn()
-    drawn.transformer(CHARACTERS)
-    return Arrays(drawn.parameters, {"x": drawn.ids(65, 16, 64), "y": drawn.ids(65, 16, 64)})
+    drawn.transformer(extents)
+    shape = 16, extents.context
+    return Arrays(drawn.parameters, {"x": drawn.ids(extents.vocab, *shape), "y": drawn.ids(extents.vocab, *shape)})
 
 
 def _decode() -> Arrays:
@@ -196,7 +198,7 @@ WORKLOADS = {
             "w5",
             "char-GPT step",
             partial(models.characters, CHARACTERS),
-            _characters,
+            partial(transformer, CHARACTERS),
             "train",
             "adamw",
             3 * 16 * (_products(CHARACTERS, 64) + 2 * 64 * 65 * 128),
