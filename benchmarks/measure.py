@@ -142,7 +142,9 @@ class WorkerError(Exception):
 
 def environment(threads: int, scratch: Path) -> dict[str, str]:
     """As many threads for everyone, BLAS libraries at their own best, caches below `scratch`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENBLAS_", "TOPOS_"))}
+    # Without bytecode, each process would compile the sources that it imports.
+    dropped = "OPENBLAS_", "TOPOS_", "PYTHONDONTWRITEBYTECODE"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     counts = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUM_CPU_THREADS", "CPU_COUNT")
     return {
         **kept,
