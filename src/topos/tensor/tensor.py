@@ -18,6 +18,7 @@ from topos.op.movement import whole
 from topos.op.recordable import is_number
 from topos.shape import Shape
 from topos.tensor.evaluate import kernel_of
+from topos.tensor.memory import address_of
 from topos.tensor.payload import as_array, element_of, rounded
 from topos.tensor.selection import checked_ids
 
@@ -35,13 +36,14 @@ class Tensor(Composites):
     Tensor([[0.7615942, 0.5005202]], f32)
     """
 
-    __slots__ = ("_array", "_common", "element", "ids", "shape", "vocab")
+    __slots__ = ("_array", "_common", "_memory", "element", "ids", "shape", "vocab")
     shape: Shape
     element: Element | None
     _common: Element
     _array: Array | None
     ids: Array | None
     vocab: int
+    _memory: tuple[int, Array]
 
     def __new__(cls, payload: Any, element: Element | None = None) -> Tensor:
         if isinstance(payload, Tensor):
@@ -69,6 +71,11 @@ class Tensor(Composites):
             shape = Shape(array.shape)
         elif not tuple.__eq__(array.shape, shape):
             raise ElementError(f"element {element}: an operation answered shape {Shape(array.shape)}, wants {shape}")
+        return cls.held(array, element, shape)
+
+    @classmethod
+    def held(cls, array: Array, element: Element, shape: Shape) -> Tensor:
+        """An array that is known to be of this element and shape; nobody writes to it once the tensor is handed out."""
         tensor = object.__new__(cls)
         tensor._array = array
         tensor.element = element
@@ -168,6 +175,16 @@ class Tensor(Composites):
             return self._array
         assert self.ids is not None
         return reference.one_hot(element, self.ids, self.vocab)
+
+    @property
+    def address(self) -> int:
+        """Where its numbers, or its ids, lie next to one another in row-major order, as long as it lives."""
+        try:
+            return self._memory[0]
+        except AttributeError:
+            numbers = np.require(self.ids if self._array is None else self._array, requirements=("C", "ALIGNED"))
+            self._memory = address_of(numbers), numbers
+            return self._memory[0]
 
     def expect(self, element: Element) -> Tensor:
         """This tensor where it is of `element` (a selection is of any); else `ElementError`."""

@@ -1,0 +1,103 @@
+"""A plan's runs in native code: one form for a run, one for a step that replaces what the entry carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from topos.engine.entry import Entry
+from topos.engine.feeds import Feeds, Stack
+from topos.engine.interpreter import owned
+from topos.engine.sources import Sources
+from topos.engine.state import State
+from topos.graph import Parameters
+from topos.graph.spec import Spec
+from topos.tensor import Tensor
+
+
+class Form(NamedTuple):
+    """What runs natively, and what it leaves to do.
+
+    `code` runs (`run`, `run_steps`), or can only `explain` why it does not. `others` are the results that no kernel
+    computes; `unread` are the carried sources that the schedule does not read.
+    """
+
+    code: Any
+    runs: bool
+    others: tuple[int, ...]
+    unread: tuple[int, ...]
+
+
+class Native:
+    """The native forms of a schedule, each made on first use. What they need is a later stage, reached by its name."""
+
+    __slots__ = ("_carried", "_entry", "_forms", "_readable", "_rows", "_sources", "_spec")
+
+    def __init__(self, spec: Spec, rows: Sequence[int], entry: Entry, sources: Sources) -> None:
+        self._spec = spec
+        self._rows = rows
+        self._entry = entry
+        self._sources = sources
+        self._readable = [symbol.index for symbol in entry.results]
+        self._carried = tuple(source.index for source in entry.carry)
+        self._forms: dict[bool, Form] = {}
+
+    def form(self, stepping: bool) -> Form:
+        """The form of a run, or of a step that replaces what is carried; compiled when it is first asked for."""
+        found = self._forms.get(stepping)
+        if found is None:
+            found = self._forms[stepping] = self._made(stepping and bool(self._carried))
+        return found
+
+    def _made(self, stepping: bool) -> Form:
+        code = import_module("topos.backend.native.lowered").lowered(self._spec, self._rows, self._entry, stepping)
+        if not hasattr(code, "run"):
+            return Form(code, False, (), ())
+        scheduled = set(self._rows)
+        others = tuple(index for index in self._readable if index not in code.computed)
+        return Form(code, True, others, tuple(index for index in self._carried if index not in scheduled))
+
+    def forward(self, form: Form, table: Parameters | State, fed: Feeds) -> dict[int, Tensor]:
+        """The values that a run answers."""
+        self._sources.check(table)
+        given = self._sources.given(table.entries, fed.fixed, isinstance(table, State))
+        values: dict[int, Tensor] = form.code.run(given)
+        for index in form.others:
+            values[index] = owned(self._known(form, index, given), fed.borrowed)
+        return values
+
+    def advance(self, form: Form, state: State, fed: Feeds, steps: int | None) -> dict[int, Tensor]:
+        """The values that a step answers, its replacements left in the State's own buffers by the native call.
+
+        So there is no moment at which an interrupt could find half a step.
+        """
+        self._sources.check(state)
+        fixed: Mapping[int, Any] = {**fed.fixed, **fed.stacked} if fed.stacked else fed.fixed
+        with state.lock:
+            held = state.owning(self._carried)
+            given = self._sources.given(held, fixed, True)
+            for index in form.unread:
+                given[index] = self._sources.held(index, held, self._spec.rows[index])
+            values: dict[int, Tensor] = form.code.run(given) if steps is None else form.code.run_steps(given, steps)
+        for index in form.others:
+            known = self._known(form, index, given)
+            values[index] = owned(known, fed.borrowed) if steps is None else _repeated(known, steps)
+        return values
+
+    def _known(self, form: Form, index: int, given: Mapping[int, Any]) -> Any:
+        """A result that no kernel computes: a source, or one number at every place."""
+        if index in given:
+            return given[index]
+        return form.code.known[index] if index in form.code.known else self._sources.constant(index)
+
+
+def _repeated(payload: Tensor | Stack, steps: int) -> Tensor:
+    """A source's payload of every step."""
+    if isinstance(payload, Stack):
+        return payload.part(np.array(payload.array))
+    assert payload.element is not None  # a selection is no result of several steps
+    array = payload.dense(payload.element)
+    return Tensor.of(np.repeat(array[np.newaxis], steps, axis=0), payload.element)
