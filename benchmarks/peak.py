@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from topos.backend.native.target import current
 
 CHAINS = 24
 """Independent accumulators: more than the latency of a fused multiply-add times how many begin in a cycle."""
-ROUNDS = 200_000
+ROUNDS = 2_000_000
 LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30
 LINE_BYTES = 64
 READS = 8
@@ -59,13 +60,16 @@ def _together(calls: list[Callable[[], object]]) -> float:
     gate = threading.Barrier(len(calls))
     spans: list[tuple[float, float]] = []
 
-    def run(call: Callable[[], object]) -> None:
+    def run(call: Callable[[], object], at: int) -> None:
+        if hasattr(os, "sched_setaffinity"):  # of this thread alone: a scheduler may be slow to part two
+            processors = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(0, {processors[at % len(processors)]})
         gate.wait()
         start = time.perf_counter()
         call()
         spans.append((start, time.perf_counter()))
 
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    threads = [threading.Thread(target=run, args=(call, at)) for at, call in enumerate(calls)]
     for thread in threads:
         thread.start()
     for thread in threads:
