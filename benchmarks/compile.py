@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[1]
 KERNELS = 500
 LAYERS = (2, 4, 8)
 STEPS = ("w1", "w2", "w5", "w10")
+GROWING = ("w2", "w3", "w4", "w5", "w10")
+"""Steps that hold enough for pages of memory to be a measure."""
 Facts = dict[str, Any]
 
 
@@ -44,13 +46,15 @@ def prepared(plan: Any) -> Facts:
     before = compiles()
     elapsed_s, processor_s = spent(plan.prepare)
     counts = compiles().since(before)
+    slowest = sorted(counts.recent, key=lambda event: event.elapsed_s, reverse=True)
     return {
         "llvm_s": llvm_s,
         "elapsed_s": elapsed_s,
         "processor_s": processor_s,
         "compiled": counts.compiled,
         "loaded": counts.loaded,
-        "reason": plan.explain().splitlines()[-1],
+        "slowest": [f"{event.what} {duration(event.elapsed_s)}" for event in slowest[:2]],
+        "what": plan.explain().splitlines()[-1],
     }
 
 
@@ -137,17 +141,27 @@ def compilations() -> str:
                 f"{duration(warm['elapsed_s'])} ({duration(warm['processor_s'])})",
                 f"{warm['loaded']}, {warm['compiled']} compiled",
                 duration(cold["llvm_s"]),
-                cold["reason"],
+                "<br>".join(cold["slowest"]),
+                cold["what"],
             ]
         )
-    head = ["plan", "cold (processor time)", "compiled", "second process", "loaded", "LLVM itself", "what it is"]
+    head = [
+        "plan",
+        "cold (processor time)",
+        "compiled",
+        "second process",
+        "loaded",
+        "LLVM itself",
+        "slowest",
+        "what it is",
+    ]
     return markdown(head, rows)
 
 
 def memories() -> str:
     """A row per step: how far it grows beyond its tables, over what lives at once."""
     rows = []
-    for name in STEPS:
+    for name in GROWING:
         with tempfile.TemporaryDirectory(prefix="compile-") as cache:
             facts = child(cache, "memory", name)
         within = (facts["grown"] + facts["tables"]) / (facts["live"] + facts["tables"])
