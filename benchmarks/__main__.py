@@ -14,7 +14,7 @@ import sys
 from benchmarks import results, table
 from benchmarks.measure import Failure, Measurement, measured
 from benchmarks.systems import SYSTEMS, installed
-from benchmarks.workloads import TITLES, WORKLOADS
+from benchmarks.workloads import WORKLOADS
 
 
 def listed(text: str, known: list[str]) -> list[str]:
@@ -43,6 +43,7 @@ def main() -> None:
     chosen = options()
     workloads = listed(chosen.workloads, list(WORKLOADS))
     systems = listed(chosen.systems, list(SYSTEMS)) if chosen.systems else installed()
+    machine_peak = results.peak(chosen.threads)
     rows: list[Measurement | Failure] = []
     for name in workloads:
         found = measured(WORKLOADS[name], systems, chosen.threads, chosen.budget, chosen.patience)
@@ -50,10 +51,10 @@ def main() -> None:
             print(_told(row), file=sys.stderr, flush=True)
         rows += found
     command = " ".join(["python -m benchmarks", *sys.argv[1:]])
-    found_results = results.kept(rows, chosen.threads, command)
+    found_results = results.kept(rows, chosen.threads, command, machine_peak)
     parts = (
         table.circumstances(found_results),
-        table.times(found_results, TITLES),
+        table.times(found_results, WORKLOADS),
         table.beginnings(found_results),
         table.memory(found_results),
     )
@@ -62,7 +63,7 @@ def main() -> None:
         from benchmarks import picture
 
         results.write(found_results)
-        picture.draw(found_results, TITLES)
+        picture.draw(found_results, WORKLOADS)
         page = results.ROOT / "docs" / "performance.md"
         subprocess.run([sys.executable, str(results.ROOT / "scripts" / "documentation.py"), str(page)], check=True)
 

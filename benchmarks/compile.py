@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import models
+from benchmarks.arrays import transformer
 from benchmarks.table import duration, markdown
-from benchmarks.workloads import WORKLOADS, Workload, transformer
+from benchmarks.workloads import WORKLOADS, Workload
 
 ROOT = Path(__file__).parents[1]
 KERNELS = 500

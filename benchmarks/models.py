@@ -140,3 +140,8 @@ def chain(f: Any, p: Values, x: Values) -> Answer:
 def product(f: Any, p: Values, x: Values) -> Answer:
     """One matrix product."""
     return x["a"] @ x["b"], {}
+
+
+def scored(f: Any, p: Values, x: Values) -> Answer:
+    """Every row of a table against one row."""
+    return f.scores(x["a"], x["b"]), {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -187,5 +189,5 @@ def _added(names: list[str], kind: str, operation: str) -> tuple[list[str], str]
 
 
 if __name__ == "__main__":
-    for count in (1, 2):
-        print(measured_peak(count))
+    for count in map(int, sys.argv[1:] or ("1", "2")):
+        print(json.dumps(measured_peak(count)._asdict()))

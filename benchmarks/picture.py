@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks import table
+from benchmarks.workloads import Workload
 
 FILE = Path(__file__).parents[1] / "docs" / "performance.svg"
 COLOURS = {
@@ -20,7 +22,7 @@ WIDEST = 30.0
 """Systems further off than this stand at the edge."""
 
 
-def draw(results: dict[str, Any], titles: dict[str, str], file: Path = FILE) -> None:
+def draw(results: dict[str, Any], workloads: Mapping[str, Workload], file: Path = FILE) -> None:
     """Bars of ours, dots of the others, on a logarithmic axis: left of the line at 1 ours is the fastest."""
     import matplotlib
 
@@ -50,7 +52,7 @@ def draw(results: dict[str, Any], titles: dict[str, str], file: Path = FILE) -> 
     axes.set(
         xscale="log", xlim=(min(0.04, *[ratio / 2 for ratio in ratios]), WIDEST * 1.15), ylim=(len(found) - 0.4, -0.6)
     )
-    axes.set_yticks(list(places), [f"{titles.get(s.workload, '')}  {s.workload}" for s in found], fontsize=8.5)
+    axes.set_yticks(list(places), [f"{workloads[s.workload].title}  {s.workload}" for s in found], fontsize=8.5)
     axes.set_xticks([0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20], ["0.05", "0.1", "0.2", "0.5", "1", "2", "5", "10", "20"])
     axes.tick_params(axis="x", which="minor", length=0, labelbottom=False)
     axes.set_xlabel("time of a step over the best peer's: left of 1 topos is the fastest")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from benchmarks.workloads import Workload
 
 OURS = "topos"
 Row = dict[str, Any]
@@ -54,17 +56,29 @@ def duration(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
-def times(results: dict[str, Any], titles: dict[str, str]) -> str:
-    """A row per workload: each system's median, ours with its spread, and the ratio."""
+def times(results: dict[str, Any], workloads: Mapping[str, Workload]) -> str:
+    """A row per workload: each system's median and spread, our ratio to the best, and how much of the machine it is."""
     found = standings(results)
     systems = list(results["versions"])
     rows = []
     for standing in found:
         cells = [_cell(standing.rows.get(name), bold=standing.best) for name in systems]
         ratio = "" if standing.ratio is None else f"{standing.ratio:.2f}"
-        title = f"`{standing.workload}` {titles.get(standing.workload, '')}".strip()
-        rows.append([title, *cells, ratio])
-    return markdown(["one step", *systems, "topos / best peer"], rows)
+        workload = workloads[standing.workload]
+        reached = _reached(workload, standing.rows.get(OURS), results["peak"])
+        rows.append([f"`{standing.workload}` {workload.title}", *cells, ratio, reached])
+    return markdown(["one step", *systems, "topos / best peer", "topos reaches"], rows)
+
+
+def _reached(workload: Workload, row: Row | None, peak: dict[str, float]) -> str:
+    """Bytes or operations per second, and their part of what the machine can do."""
+    if row is None or not (workload.traffic_bytes or workload.operations):
+        return ""
+    if workload.traffic_bytes:
+        speed = workload.traffic_bytes / row["median_s"]
+        return f"{speed / 1e9:.3g} GB/s, {speed / peak['bytes_per_s']:.0%}"
+    speed = workload.operations / row["median_s"]
+    return f"{speed / 1e9:.3g} GFLOP/s, {speed / peak['operations_per_s'] * workload.item_bytes / 4:.0%}"
 
 
 def _cell(row: Row | None, bold: Row | None) -> str:
@@ -109,10 +123,12 @@ def circumstances(results: dict[str, Any]) -> str:
     """Where, when and with what it was measured."""
     machine = results["machine"]
     versions = ", ".join(f"{system} {version}" for system, version in results["versions"].items())
+    peak = results["peak"]
     lines = [
         f"- Machine: {machine['processor']} ({machine['architecture']}), {machine['cores']} cores, "
         f"{machine['memory_gib']} GiB, {machine['system']}",
-        f"- {results['threads']} threads for every system",
+        f"- {results['threads']} threads for every system; on as many, the machine reaches "
+        f"{peak['operations_per_s'] / 1e9:.0f} GFLOP/s in f32 and reads {peak['bytes_per_s'] / 1e9:.0f} GB/s",
         f"- Versions: Python {machine['python']}; {versions}",
         f"- {results['date']}, by `{results['command']}`",
     ]

@@ -270,10 +270,10 @@ def performance() -> str:
     """What `docs/performance.json` holds: the circumstances, and a table each for times, beginnings and memory."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from benchmarks import table as tables
-    from benchmarks.workloads import TITLES
+    from benchmarks.workloads import WORKLOADS
 
     results: dict[str, Any] = json.loads((ROOT / "docs" / "performance.json").read_text(encoding="utf-8"))
-    parts = tables.times(results, TITLES), tables.beginnings(results), tables.memory(results)
+    parts = tables.times(results, WORKLOADS), tables.beginnings(results), tables.memory(results)
     return "\n\n".join([tables.circumstances(results), *parts])
 
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.workloads import Arrays, Ids, Workload
+from benchmarks.arrays import Arrays, Ids
+from benchmarks.workloads import Workload
 
 Tables = dict[str, Any]
 LAYOUT = ("NHWC", "HWIO", "NHWC")  # channels last, as this system's layers have them

@@ -10,7 +10,8 @@ import numpy as np
 from tinygrad import Device, Tensor, TinyJit, nn
 from tinygrad.helpers import TRAINING
 
-from benchmarks.workloads import Arrays, Ids, Workload
+from benchmarks.arrays import Arrays, Ids
+from benchmarks.workloads import Workload
 
 OPTIMIZERS: dict[str, Callable[..., Any]] = {
     "sgd": lambda weights: nn.optim.SGD(weights, lr=0.01),

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 import topos
-from benchmarks.workloads import Arrays, Ids, Workload
+from benchmarks.arrays import Arrays, Ids
+from benchmarks.workloads import Workload
 from topos import Numerics, Plan, Symbol, Tape, Tensor, Value, detach, where
 
 Values = dict[str, Value]

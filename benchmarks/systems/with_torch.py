@@ -9,7 +9,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from benchmarks.workloads import Arrays, Ids, Workload
+from benchmarks.arrays import Arrays, Ids
+from benchmarks.workloads import Workload
 
 OPTIMIZERS: dict[str, Callable[..., Any]] = {
     "sgd": lambda weights: torch.optim.SGD(weights, lr=0.01),

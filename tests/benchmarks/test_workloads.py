@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks import results
+from benchmarks.arrays import Ids
 from benchmarks.measure import Measurement, measured
 from benchmarks.systems import SYSTEMS, system
-from benchmarks.workloads import WORKLOADS, Ids
+from benchmarks.workloads import WORKLOADS
 
 SMALL = ("w1", "w2", "w10")
 """Training steps whose losses are answered in full."""
+LARGE = ("w6", "w6b", "w8", "w8g", "w9-2048-f32", "w9-2048-f64", "w9v", "w9t")
 
 
 def losses(name: str) -> list[float]:
@@ -25,10 +27,8 @@ def test_the_losses_are_those_of_the_kept_results_to_the_last_bit(name: str) -> 
     assert [row["results"] for row in kept] == [losses(name)]
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name not in LARGE])
 def test_arrays_are_seeded(name: str) -> None:
-    if name in ("w6", "w6b") or name.startswith("w8"):
-        pytest.skip("hundreds of megabytes")
     first, second = WORKLOADS[name].arrays(), WORKLOADS[name].arrays()
     for ours, theirs in zip(first, second, strict=True):
         assert list(ours) == list(theirs)
