@@ -51,7 +51,7 @@ native = {  # set the mode for the call; without llvmlite they are refused like 
     "plan": lambda: plan.forward(parameters).of(tiny),
     "plan function": lambda: plan.function([x], [tiny])(parameters, fed)[0],
     "advance": lambda: carrying.advance(network.state()).of(tiny),
-    "steps": lambda: carrying.advance(network.state(), steps=3).of(tiny)[0],
+    "steps": lambda: carrying.advance(network.state(), steps=3).of(tiny),
 }
 if plan.explain().startswith("interpreted"):
     runs.update(native)

@@ -13,6 +13,7 @@ from topos.engine.feeds import Feeds, Stack
 from topos.engine.interpreter import owned
 from topos.engine.sources import Sources
 from topos.engine.state import State
+from topos.errors import PostureError
 from topos.graph import Parameters
 from topos.graph.spec import Spec
 from topos.tensor import Tensor
@@ -86,6 +87,19 @@ class Native:
             known = self._known(form, index, given)
             values[index] = owned(known, fed.borrowed) if steps is None else _repeated(known, steps)
         return values
+
+    def profile(self, table: Parameters | State, fed: Feeds) -> Any:
+        """Where the time of a run goes, or of a step on a copy of the State."""
+        stepping = isinstance(table, State)
+        form = self.form(stepping)
+        if not form.runs:
+            raise PostureError(f"profile: this plan has no native code to time; {form.code.explain()}")
+        self._sources.check(table)
+        held = table.clone().owning(self._carried) if isinstance(table, State) else table.entries
+        given = self._sources.given(held, fed.fixed, stepping)
+        for index in form.unread:
+            given[index] = self._sources.held(index, held, self._spec.rows[index])
+        return import_module("topos.backend.native.profile").profiled(form.code, given)
 
     def _known(self, form: Form, index: int, given: Mapping[int, Any]) -> Any:
         """A result that no kernel computes: a source, or one number at every place."""

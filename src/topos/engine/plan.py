@@ -77,11 +77,7 @@ class Plan:
 
         A State is left as it is. Raises `FeedError` before anything runs.
         """
-        fed = self._read(parameters, feeds)
-        form = self._native.form(stepping=False)
-        if form.runs:
-            return self._run(self._native.forward(form, parameters, fed))
-        return self._answer(*self._step(parameters, fed))
+        return self._answer(*self._values(parameters, feeds))
 
     def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int | None = None) -> Run:
         """Runs and then replaces what the entry carries, all of a step at once; results show values from before.
@@ -117,11 +113,13 @@ class Plan:
             if output not in self.entry.results:
                 raise UnobservedError(f"function: {spec.label(spec.index_of(output, 'function', length))} is no result")
 
+        rows = [output.index for output in outputs]
+
         def call(parameters: Parameters | State, *arrays: Any) -> tuple[Tensor, ...]:
             if len(arrays) != len(keys):
                 raise FeedError(f"function: wants {len(keys)} arrays after the parameters, got {len(arrays)}")
-            run = self.forward(parameters, dict(zip(keys, arrays, strict=True)))
-            return tuple(run.of(output) for output in outputs)
+            values = self._values(parameters, dict(zip(keys, arrays, strict=True)))[0]
+            return tuple([values[row] for row in rows])
 
         return call
 
@@ -191,6 +189,14 @@ class Plan:
         """The LLVM text of the plan's kernels and of the function that calls them."""
         return str(self._native.form(stepping=True).code.llvm())
 
+    def profile(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Any:
+        """Where the time of a native run goes, group by group; against a State, that of a step on a copy of it.
+
+        Prints as a table; `groups` has a row per group, `elapsed_s` is a whole run's time. Raises `PostureError` where
+        the plan is interpreted.
+        """
+        return self._native.profile(parameters, self._read(parameters, feeds))
+
     # inner
     def _read(self, table: Parameters | State, feeds: Mapping[Any, Any] | None, steps: int | None = None) -> Feeds:
         carried = self._carried if isinstance(table, State) else ()
@@ -204,6 +210,14 @@ class Plan:
         if any(self._spec.is_selection(index) for index in self._readable):
             raise ShapeError("advance: a selection is no result of several steps")
         return int(steps)
+
+    def _values(
+        self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None
+    ) -> tuple[Mapping[int, Tensor], Watch | None]:
+        """What a run evaluates, and who watched it."""
+        fed = self._read(parameters, feeds)
+        form = self._native.form(stepping=False)
+        return (self._native.forward(form, parameters, fed), None) if form.runs else self._step(parameters, fed)
 
     def _step(
         self, table: Parameters | State, fed: Feeds, step: int | None = None

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from topos.backend.native import call
 from topos.backend.native.compiler import compiled
-from topos.backend.native.flags import guarded
+from topos.backend.native.frame import FIRST_BUFFER, STEPS, TEXT, Frame, enter
 from topos.backend.native.groups import Lowering
 from topos.backend.native.pool import pool
-from topos.backend.native.program import ARENA, RUN, STEPS, Call, Layout, Program, texts
+from topos.backend.native.program import Call, Program, texts
 from topos.backend.native.results import Results
 from topos.backend.native.target import Target
 from topos.element import Element
@@ -21,7 +19,7 @@ from topos.engine.feeds import Stack
 from topos.graph.spec import Spec
 from topos.op import Leaf
 from topos.tensor import Tensor
-from topos.tensor.memory import address_of, aligned
+from topos.tensor.memory import address_of
 
 INTERRUPTIBLE_S = 0.02
 """How long many steps run before Python looks for a Ctrl-C."""
@@ -33,14 +31,10 @@ class Executable:
     def __init__(self, lowering: Lowering, program: Program, results: Iterable[int], target: Target) -> None:
         self.lowering = lowering
         self.program = program
-        self.library = compiled([*texts(program.calls).values(), program.text() + guarded("enter", "steps")], target)
-        self._enter = call.function(self.library, "enter")
-        self._layout = layout = program.layout()
-        self.known = _known(lowering, program, results)
+        self.library = compiled(texts(program.calls).values(), target) if program.calls else None
+        self._enter = enter()
         self._constants = _constants(lowering, program)
-        slots = [
-            (row, slot) for slot, row in enumerate(program.buffers, layout.first_buffer) if row not in self._constants
-        ]
+        slots = [(row, slot) for slot, row in enumerate(program.buffers, FIRST_BUFFER) if row not in self._constants]
         self._sources = [(row, slot) for row, slot in slots if row >= 0 and not lowering.spec.rows[row].operands]
         self._results = Results(
             (index, slot, lowering.spec.rows[index].shape, element_of(lowering.spec, index))
@@ -48,26 +42,32 @@ class Executable:
             if (index := max(row, ~row)) >= 0 and (row < 0 or lowering.spec.rows[row].operands)
         )
         self.computed = self._results.rows()
+        left = [row for row in results if row not in self.computed and lowering.spec.rows[row].operands]
+        self.known = {row: _known(lowering, row) for row in left}
         self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
         self._frames: list[Frame] = []
 
     def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """The value of each result that is computed, for the payload of each source; `known` has the others."""
-        frame = self._frames.pop() if self._frames else self._frame()
-        words = frame.words
-        for row, slot in self._sources:
-            words[slot] = sources[row].address
-        values = self._results.fresh(words)
+        frame = self._frames.pop() if self._frames else self.frame()
+        values = self.fill(frame, sources)
         if self._shares:
             pool().ready()
         self._enter(frame.address)
         self._frames.append(frame)
         return values
 
+    def fill(self, frame: Frame, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Points a frame at the sources and at fresh memory for the results, which it answers."""
+        words = frame.words
+        for row, slot in self._sources:
+            words[slot] = sources[row].address
+        return self._results.fresh(words)
+
     def run_steps(self, sources: Mapping[int, Tensor | Stack], steps: int) -> dict[int, Tensor]:
         """As many runs, one after another; a `Stack` gives one payload per step, each result gains a leading axis."""
-        frame = self._frame()
-        words, to_stride = frame.words, self._layout.first_stride - self._layout.first_buffer
+        frame = self.frame()
+        words, to_stride = frame.words, frame.strides - FIRST_BUFFER
         moving = []
         for row, slot in self._sources:
             payload = sources[row]
@@ -90,16 +90,12 @@ class Executable:
             few *= max(1, min(16, int(INTERRUPTIBLE_S / (time.perf_counter() - began))))
         return values
 
-    def _frame(self) -> Frame:
+    def frame(self) -> Frame:
         """A table with all that stays the same from run to run."""
-        layout = self._layout
-        frame = Frame(layout, self.program.arena.bytes)
-        frame.words[RUN] = pool().address()
-        for slot, row in enumerate(self.program.buffers, layout.first_buffer):
+        frame = Frame(self.program, self.library.addresses if self.library else {})
+        for slot, row in enumerate(self.program.buffers, FIRST_BUFFER):
             if row in self._constants:
                 frame.words[slot] = self._constants[row].address
-        for slot, name in enumerate(self.program.kernels, layout.first_kernel):
-            frame.words[slot] = self.library.addresses[name]
         return frame
 
     def explain(self) -> str:
@@ -112,21 +108,8 @@ class Executable:
         return "\n".join([*told, f"native: {len(told)} groups, {moves} copies, {count} kernels, {memory}"])
 
     def llvm(self) -> str:
-        """The text of every kernel once, and of the function that calls them."""
-        return "\n".join([*texts(self.program.calls).values(), self.program.text()])
-
-
-class Frame:
-    """What one run at a time uses: the table of pointers, and the arena."""
-
-    __slots__ = ("_arena", "address", "words")
-
-    def __init__(self, layout: Layout, arena_bytes: int) -> None:
-        self.words = (ctypes.c_uint64 * layout.words)()
-        self.address = ctypes.addressof(self.words)
-        self._arena = aligned(arena_bytes, np.uint8)
-        self.words[STEPS] = 1
-        self.words[ARENA] = address_of(self._arena) if arena_bytes else 0
+        """The text of every kernel once, and of the function that runs them."""
+        return "\n".join([*texts(self.program.calls).values(), TEXT])
 
 
 def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
@@ -139,14 +122,9 @@ def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
     return found
 
 
-def _known(lowering: Lowering, program: Program, results: Iterable[int]) -> dict[int, Tensor]:
-    """The results that no kernel writes: one number at every place, or no place at all."""
-    spec, zero = lowering.spec, Tensor(0.0)
-    return {
-        row: _everywhere(spec, row, lowering.constants.get(row, zero))
-        for row in results
-        if spec.rows[row].operands and row not in program.buffers
-    }
+def _known(lowering: Lowering, row: int) -> Tensor:
+    """A result that no kernel writes: one number at every place, or no place at all."""
+    return _everywhere(lowering.spec, row, lowering.constants.get(row, Tensor(0.0)))
 
 
 def _everywhere(spec: Spec, row: int, number: Tensor) -> Tensor:
