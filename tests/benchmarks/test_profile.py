@@ -10,16 +10,17 @@ from benchmarks.peak import Peak
 
 
 def test_the_slowest_group_comes_first_with_its_part_of_the_peaks() -> None:
-    rows = [
-        SimpleNamespace(group="1 Add", calls=10, elapsed_s=10e-6, operations=1000, bytes=20_000),
-        SimpleNamespace(group="0 MatMul", calls=10, elapsed_s=30e-6, operations=300_000, bytes=3000),
+    groups = [
+        SimpleNamespace(rows="1:Add", kernels="k1", elapsed_s=1e-6, operations=1000, bytes=20_000),
+        SimpleNamespace(rows="0:MatMul", kernels="k0", elapsed_s=3e-6, operations=300_000, bytes=3000),
     ]
-    text = profile.told(profile.shares(SimpleNamespace(rows=rows)), Peak(2, 200e9, 40e9))
+    text = profile.told(profile.shares(SimpleNamespace(groups=groups)), Peak(2, 200e9, 40e9), 5e-6)
     assert text.splitlines() == [
-        "   a call  share  GFLOP/s of peak    GB/s of peak  group",
-        "     3 us  75.0%    100.0   50.0%     1.0    2.5%  0 MatMul",
-        "     1 us  25.0%      1.0    0.5%    20.0   50.0%  1 Add",
-        "     4 us  in 2 groups; from memory at the peaks 2 us",
+        "    a run  share  GFLOP/s of peak    GB/s of peak  group",
+        "     3 us  75.0%    100.0   50.0%     1.0    2.5%  0:MatMul  k0",
+        "     1 us  25.0%      1.0    0.5%    20.0   50.0%  1:Add  k1",
+        "     4 us  in 2 groups; a whole run takes 5 us",
+        "     2 us  if each group read and wrote memory, and all ran at the machine's best",
     ]
 
 
