@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -13,16 +14,18 @@ from topos.element import Element, f32
 from topos.element.element import Array
 from topos.element.machine import check_arithmetic
 from topos.errors import ElementError, RecordedError, ShapeError
-from topos.op import Composites, Elementwise, Indexing, Opcode, Recordable
+from topos.op import Composites, Elementwise, Indexing, MatMul, Opcode, Recordable
 from topos.op.movement import whole
 from topos.op.recordable import is_number
 from topos.shape import Shape
+from topos.tensor.deferred import OPEN, Deferrable, Holder, elsewhere
 from topos.tensor.evaluate import kernel_of
+from topos.tensor.offer import LEAST_PLACES
 from topos.tensor.payload import as_array, element_of, rounded
 from topos.tensor.selection import checked_ids
 
 
-class Tensor(Composites):
+class Tensor(Deferrable, Composites):
     """An immutable tensor: a dense array (of any strides; a constant is one number with all strides 0) or a selection.
 
     `Tensor(payload)` copies: a number, a list, a NumPy array (f64 and bf16 stay, everything else becomes f32 unless
@@ -140,10 +143,17 @@ class Tensor(Composites):
         element = opcode.result_element([o.element for o in operands if isinstance(o, Tensor)]) or self._shared()
         spread = self.shape if isinstance(opcode, Elementwise) else None
         tensors = [o if isinstance(o, Tensor) else operand_tensor(o, element, spread) for o in operands]
-        shape = opcode.result_shape([tensor.shape for tensor in tensors])
+        shapes = [tensor.shape for tensor in tensors]
+        shape = opcode.result_shape(shapes)
         if isinstance(opcode, Indexing) and tensors[1].ids is None:
             raise ElementError(f"{opcode.rule}: wants a selection (Tensor.selection), got a dense tensor")
         check_arithmetic()
+        if OPEN or prod(shapes[0]) >= LEAST_PLACES or isinstance(opcode, MatMul):
+            found = elsewhere(opcode, element, tensors, shape)
+            if isinstance(found, Holder):
+                return Tensor.deferred(found, element, shape)
+            if found is not None:
+                return Tensor.of(found, element, shape)
         with np.errstate(all="ignore"):
             return Tensor.of(kernel_of(opcode)(opcode, element, tensors), element, shape)
 

@@ -1,0 +1,238 @@
+"""Instructions of a rule kept back until somebody reads a number, so that they run together.
+
+A tensor whose instruction is kept back is a tensor like any other, except that its numbers are worked out when they
+are first read. Whoever holds one sees no difference.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from topos.element import Element
+from topos.element.element import Array
+from topos.op import Cast, Elementwise, Fold, Movement, Opcode, Reduction
+from topos.shape import Shape
+from topos.tensor.offer import offered, served
+from topos.tensor.work import BUILT_IN, Step, Work
+
+if TYPE_CHECKING:
+    from topos.tensor.tensor import Tensor
+
+LEAST_PLACES = 1 << 14
+"""A rule over smaller weights runs instruction by instruction: keeping them back would cost what it saves."""
+MOST_STEPS = 128
+"""After so many instructions, what is wanted by then is worked out: a loop in a rule makes no kernel without end."""
+
+_KINDS = (Elementwise, Cast, Movement, Reduction)
+
+
+class Node:
+    """An instruction kept back, over other nodes and tensors that have their numbers; `array` is set when it has run.
+
+    `holder` tells whether the tensor that shows its numbers is still there.
+    """
+
+    __slots__ = ("array", "deferral", "element", "holder", "opcode", "operands", "shape")
+
+    def __init__(
+        self, deferral: Deferral, opcode: Opcode, element: Element, shape: Shape, operands: tuple[Node | Tensor, ...]
+    ) -> None:
+        self.deferral = deferral
+        self.opcode = opcode
+        self.element = element
+        self.shape = shape
+        self.operands = operands
+        self.array: Array | None = None
+        self.holder: weakref.ref[Holder] | None = None
+
+    ids: Array | None = None
+    vocab = 0
+
+    def dense(self, element: Element) -> Array:
+        """Its numbers, once it has run: as an operand of those that could not run with it."""
+        assert self.array is not None
+        return self.array
+
+
+class Holder:
+    """What a tensor has in place of its numbers; the tensor alone keeps it, so that it goes when the tensor goes."""
+
+    __slots__ = ("__weakref__", "node")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        node.holder = weakref.ref(self)
+
+    def numbers(self) -> Array:
+        """The tensor's array, worked out now with everything else that is kept back and still wanted."""
+        if self.node.array is None:
+            self.node.deferral.run()
+        array = self.node.array
+        assert array is not None
+        return array
+
+
+class Deferrable:
+    """A tensor's way to its numbers where they are kept back; one that has them pays nothing for it."""
+
+    __slots__ = ("_holder",)
+    _holder: Holder | None
+
+    @classmethod
+    def deferred(cls, holder: Holder, element: Element, shape: Shape) -> Self:
+        """A tensor whose numbers are worked out when they are first read."""
+        tensor: Any = object.__new__(cls)
+        tensor._holder = holder
+        tensor.element = element
+        tensor.ids = None
+        tensor.shape = shape
+        return tensor  # type: ignore[no-any-return]
+
+    def holder(self) -> Holder | None:
+        """What keeps its numbers back; `None` where it has them."""
+        try:
+            return object.__getattribute__(self, "_holder")  # type: ignore[no-any-return]
+        except AttributeError:
+            return None
+
+    if not TYPE_CHECKING:  # a type checker is to miss what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            holder = self.holder() if name == "_array" else None
+            if holder is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            array = self._array = holder.numbers()
+            self._holder = None
+            return array
+
+
+class Deferral:
+    """What one block of one thread keeps back, in order."""
+
+    __slots__ = ("_lock", "_nodes")
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._lock = threading.RLock()  # tensors go where they like, and a signal may come at any time
+
+    def takes(self, opcode: Opcode, element: Element, tensors: Sequence[Tensor]) -> bool:
+        """Whether an instruction is one to keep back: of a kind, and over elements, that native kernels know."""
+        if not isinstance(opcode, _KINDS) or isinstance(opcode, Fold) or element not in BUILT_IN:
+            return False
+        if any(tensor.element not in BUILT_IN for tensor in tensors):
+            return False
+        if any(self._node(tensor) is not None for tensor in tensors):
+            return True
+        return not isinstance(opcode, Movement) and any(tensor.shape.volume >= LEAST_PLACES for tensor in tensors)
+
+    def keep(self, opcode: Opcode, element: Element, tensors: Sequence[Tensor], shape: Shape) -> Holder:
+        """Keeps an instruction back over checked operands."""
+        if len(self._nodes) >= MOST_STEPS:
+            self.run()
+        node = Node(self, opcode, element, shape, tuple(self._node(tensor) or _settled(tensor) for tensor in tensors))
+        holder = Holder(node)
+        self._nodes.append(node)
+        return holder
+
+    def run(self) -> None:
+        """Works out every number that somebody can still read."""
+        with self._lock:
+            nodes = [node for node in self._nodes if node.array is None]
+            wanted = [node for node in nodes if node.holder is not None and node.holder() is not None]
+            if wanted:
+                work = _gathered(nodes, wanted)
+                if any(node.array is not None for node in wanted):  # a signal's handler came back here meanwhile
+                    return self.run()
+                arrays = served(work)
+                for node, array in zip(wanted, work.by_numpy() if arrays is None else arrays, strict=True):
+                    node.array = array
+            done = set(map(id, nodes))
+            self._nodes = [node for node in self._nodes if id(node) not in done]
+            for node in nodes:
+                node.operands = ()
+
+    def _node(self, tensor: Tensor) -> Node | None:
+        """The node behind a tensor that is kept back here."""
+        holder = tensor.holder()
+        return (
+            holder.node if holder is not None and holder.node.deferral is self and holder.node.array is None else None
+        )
+
+
+def _settled(tensor: Tensor) -> Tensor:
+    """A tensor with its numbers: what another block keeps back is worked out there."""
+    assert tensor.element is not None
+    tensor.dense(tensor.element)
+    return tensor
+
+
+def _gathered(nodes: Sequence[Node], wanted: Sequence[Node]) -> Work:
+    """The steps that the wanted nodes need, in order, as work."""
+    needed = set(map(id, wanted))
+    for node in reversed(nodes):
+        if id(node) in needed:
+            needed.update(id(operand) for operand in node.operands if isinstance(operand, Node))
+    sources: list[Node | Tensor] = []
+    places: dict[int, int] = {}
+    steps: list[Step] = []
+    for node in nodes:
+        if id(node) in needed:
+            for operand in node.operands:
+                if id(operand) not in places:
+                    sources.append(operand)
+                    places[id(operand)] = -len(sources)
+            steps.append(Step(node.opcode, node.element, node.shape, tuple(places[id(o)] for o in node.operands)))
+            places[id(node)] = len(steps) - 1
+    return Work(sources, steps, tuple(places[id(node)] for node in wanted))
+
+
+class _Current(threading.local):
+    deferral: Deferral | None = None
+
+
+_current = _Current()
+OPEN: list[Deferral] = []
+"""Those of all threads whose blocks run now: while there are none, an instruction asks nothing else."""
+
+
+def current() -> Deferral | None:
+    """What keeps this thread's instructions back now, if anything does."""
+    return _current.deferral
+
+
+def elsewhere(opcode: Opcode, element: Element, tensors: Sequence[Tensor], shape: Shape) -> Holder | Array | None:
+    """An instruction kept back, or its result by a native kernel; `None` where NumPy has to compute it, now."""
+    deferral = current() if OPEN else None
+    if deferral is not None and deferral.takes(opcode, element, tensors):
+        return deferral.keep(opcode, element, tensors, shape)
+    return None if isinstance(opcode, Movement) else offered(opcode, element, tensors, shape)
+
+
+@contextmanager
+def deferring() -> Iterator[None]:
+    """Keeps this thread's instructions back inside the block; at its end, what is still wanted has its numbers."""
+    outer, deferral = _current.deferral, Deferral()
+    OPEN.append(deferral)
+    _current.deferral = deferral
+    try:
+        yield
+    finally:
+        _current.deferral = outer
+        OPEN.remove(deferral)
+    deferral.run()
+
+
+def fused(rule: Callable[..., Any], weight: Tensor, *arguments: Any) -> Any:
+    """What `rule(weight, *arguments)` answers, its instructions run together where the weight is large enough.
+
+    The rule runs once, here and now, whatever it does.
+    """
+    if weight.shape.volume < LEAST_PLACES:
+        return rule(weight, *arguments)
+    with deferring():
+        answer = rule(weight, *arguments)
+    return answer
