@@ -10,14 +10,15 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from topos.element import Element
 from topos.element.element import Array
 from topos.op import Cast, Elementwise, Fold, Movement, Opcode, Reduction
 from topos.shape import Shape
-from topos.tensor.offer import offered, served
-from topos.tensor.work import BUILT_IN, Step, Work
+from topos.tensor import offer
+from topos.tensor.offer import known, offered, served
+from topos.tensor.work import Step, Work
 
 if TYPE_CHECKING:
     from topos.tensor.tensor import Tensor
@@ -36,12 +37,9 @@ class Node:
     `holder` tells whether the tensor that shows its numbers is still there.
     """
 
-    __slots__ = ("array", "deferral", "element", "holder", "opcode", "operands", "shape")
+    __slots__ = ("array", "element", "holder", "opcode", "operands", "shape")
 
-    def __init__(
-        self, deferral: Deferral, opcode: Opcode, element: Element, shape: Shape, operands: tuple[Node | Tensor, ...]
-    ) -> None:
-        self.deferral = deferral
+    def __init__(self, opcode: Opcode, element: Element, shape: Shape, operands: tuple[Node | Tensor, ...]) -> None:
         self.opcode = opcode
         self.element = element
         self.shape = shape
@@ -61,16 +59,17 @@ class Node:
 class Holder:
     """What a tensor has in place of its numbers; the tensor alone keeps it, so that it goes when the tensor goes."""
 
-    __slots__ = ("__weakref__", "node")
+    __slots__ = ("__weakref__", "deferral", "node")
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, deferral: Deferral, node: Node) -> None:
+        self.deferral = deferral
         self.node = node
         node.holder = weakref.ref(self)
 
     def numbers(self) -> Array:
         """The tensor's array, worked out now with everything else that is kept back and still wanted."""
         if self.node.array is None:
-            self.node.deferral.run()
+            self.deferral.run()
         array = self.node.array
         assert array is not None
         return array
@@ -82,32 +81,25 @@ class Deferrable:
     __slots__ = ("_holder",)
     _holder: Holder | None
 
-    @classmethod
-    def deferred(cls, holder: Holder, element: Element, shape: Shape) -> Self:
-        """A tensor whose numbers are worked out when they are first read."""
-        tensor: Any = object.__new__(cls)
-        tensor._holder = holder
-        tensor.element = element
-        tensor.ids = None
-        tensor.shape = shape
-        return tensor  # type: ignore[no-any-return]
-
-    def holder(self) -> Holder | None:
-        """What keeps its numbers back; `None` where it has them."""
-        try:
-            return object.__getattribute__(self, "_holder")  # type: ignore[no-any-return]
-        except AttributeError:
-            return None
-
     if not TYPE_CHECKING:  # a type checker is to miss what is not there
 
         def __getattr__(self, name: str) -> Any:
-            holder = self.holder() if name == "_array" else None
-            if holder is None:
+            """Called for what is not set, such as the array of a tensor whose numbers were never read."""
+            if name != "_array":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            array = self._array = holder.numbers()
-            self._holder = None
-            return array
+            holder = holder_of(self)
+            if holder is not None:
+                self._array = holder.numbers()
+                self._holder = None
+            return object.__getattribute__(self, name)
+
+
+def holder_of(tensor: Deferrable) -> Holder | None:
+    """What keeps a tensor's numbers back; `None` where it has them."""
+    try:
+        return object.__getattribute__(tensor, "_holder")  # type: ignore[no-any-return]
+    except AttributeError:
+        return None
 
 
 class Deferral:
@@ -121,9 +113,7 @@ class Deferral:
 
     def takes(self, opcode: Opcode, element: Element, tensors: Sequence[Tensor]) -> bool:
         """Whether an instruction is one to keep back: of a kind, and over elements, that native kernels know."""
-        if not isinstance(opcode, _KINDS) or isinstance(opcode, Fold) or element not in BUILT_IN:
-            return False
-        if any(tensor.element not in BUILT_IN for tensor in tensors):
+        if not isinstance(opcode, _KINDS) or isinstance(opcode, Fold) or not known(element, tensors):
             return False
         if any(self._node(tensor) is not None for tensor in tensors):
             return True
@@ -131,36 +121,43 @@ class Deferral:
 
     def keep(self, opcode: Opcode, element: Element, tensors: Sequence[Tensor], shape: Shape) -> Holder:
         """Keeps an instruction back over checked operands."""
-        if len(self._nodes) >= MOST_STEPS:
-            self.run()
-        node = Node(self, opcode, element, shape, tuple(self._node(tensor) or _settled(tensor) for tensor in tensors))
-        holder = Holder(node)
-        self._nodes.append(node)
+        with self._lock:
+            if len(self._nodes) >= MOST_STEPS:
+                self.run()
+            operands = tuple(self._node(tensor) or _settled(tensor) for tensor in tensors)
+            node = Node(opcode, element, shape, operands)
+            holder = Holder(self, node)
+            self._nodes.append(node)
         return holder
 
     def run(self) -> None:
         """Works out every number that somebody can still read."""
         with self._lock:
-            nodes = [node for node in self._nodes if node.array is None]
+            given = list(self._nodes)
+            nodes = [node for node in given if node.array is None]
             wanted = [node for node in nodes if node.holder is not None and node.holder() is not None]
             if wanted:
                 work = _gathered(nodes, wanted)
                 if any(node.array is not None for node in wanted):  # a signal's handler came back here meanwhile
                     return self.run()
-                arrays = served(work)
+                arrays = _served(work)
                 for node, array in zip(wanted, work.by_numpy() if arrays is None else arrays, strict=True):
                     node.array = array
-            done = set(map(id, nodes))
-            self._nodes = [node for node in self._nodes if id(node) not in done]
-            for node in nodes:
+            for node in given:
+                if node in self._nodes:
+                    self._nodes.remove(node)
                 node.operands = ()
 
     def _node(self, tensor: Tensor) -> Node | None:
         """The node behind a tensor that is kept back here."""
-        holder = tensor.holder()
-        return (
-            holder.node if holder is not None and holder.node.deferral is self and holder.node.array is None else None
-        )
+        holder = holder_of(tensor)
+        here = holder is not None and holder.deferral is self and holder.node.array is None
+        return holder.node if holder is not None and here else None
+
+
+def _served(work: Work) -> list[Array] | None:
+    cost_ns = work.reference_ns
+    return served(work, cost_ns) if cost_ns >= offer.LEAST_NS else None
 
 
 def _settled(tensor: Tensor) -> Tensor:

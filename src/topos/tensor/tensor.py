@@ -128,6 +128,18 @@ class Tensor(Deferrable, Composites):
         tensor.shape = Shape((ids.size, vocab))
         return tensor
 
+    @classmethod
+    def _found(cls, found: Array | Holder, element: Element, shape: Shape) -> Tensor:
+        """What computed elsewhere: numbers, or who works them out when they are first read."""
+        if not isinstance(found, Holder):
+            return cls.of(found, element, shape)
+        tensor = object.__new__(cls)
+        tensor._holder = found
+        tensor.element = element
+        tensor.ids = None
+        tensor.shape = shape
+        return tensor
+
     def among(self, common: Element) -> Tensor:
         """This tensor as a spec over `common` has it: what an instruction over selections alone answers is of it."""
         if self.ids is None or self._common is common:
@@ -150,10 +162,8 @@ class Tensor(Deferrable, Composites):
         check_arithmetic()
         if OPEN or prod(shapes[0]) >= LEAST_PLACES or isinstance(opcode, MatMul):
             found = elsewhere(opcode, element, tensors, shape)
-            if isinstance(found, Holder):
-                return Tensor.deferred(found, element, shape)
             if found is not None:
-                return Tensor.of(found, element, shape)
+                return Tensor._found(found, element, shape)
         with np.errstate(all="ignore"):
             return Tensor.of(kernel_of(opcode)(opcode, element, tensors), element, shape)
 

@@ -62,7 +62,7 @@ def served(work: Work, cost_ns: float) -> list[Array] | None:
 def _key(work: Work, layouts: Sequence[Layout | None]) -> Hashable:
     """What work shares that the same program computes: all but the numbers."""
     sources = tuple(
-        layout and (source.element, layout) or source.shape
+        (source.element, layout) if layout is not None else source.shape
         for source, layout in zip(work.sources, layouts, strict=True)
     )
     steps = tuple((step.opcode if step.opcode.attributes else type(step.opcode), step.operands) for step in work.steps)
