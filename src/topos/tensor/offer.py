@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from math import prod
 from typing import TYPE_CHECKING
 
 from topos.element import Element
 from topos.element.element import Array
-from topos.op import Indexing, Opcode
+from topos.op import Indexing, MatMul, Opcode
 from topos.shape import Shape
 from topos.tensor.work import BUILT_IN, Step, Work, step_ns
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from topos.tensor.tensor import Tensor
 
 LEAST_PLACES = 1 << 10
-"""Elementwise results with fewer places are not even looked at: a call costs more than it can save."""
+"""Instructions over fewer places are not even looked at: a call costs more than it can save."""
+LEAST_PRODUCTS = 1 << 14
+"""The same of products, by multiplications."""
 LEAST_NS = 60e3
 """Less work of NumPy's than this is never offered: a native call costs 20 to 30 microseconds beside its numbers."""
 LOADED_NS = 150e6
@@ -44,6 +47,11 @@ def offered(opcode: Opcode, element: Element, tensors: Sequence[Tensor], shape: 
     operands = tuple(~places.index(id(tensor)) for tensor in tensors)
     arrays = served(Work(list(sources.values()), [Step(opcode, element, shape, operands)], (0,)), cost_ns)
     return None if arrays is None else arrays[0]
+
+
+def multiplies(opcode: Opcode, shapes: Sequence[Shape]) -> bool:
+    """Whether an instruction is a product worth a look."""
+    return type(opcode) is MatMul and prod(shapes[0]) * shapes[1][-1] >= LEAST_PRODUCTS
 
 
 def known(element: Element, tensors: Sequence[Tensor]) -> bool:

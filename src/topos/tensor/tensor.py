@@ -14,13 +14,13 @@ from topos.element import Element, f32
 from topos.element.element import Array
 from topos.element.machine import check_arithmetic
 from topos.errors import ElementError, RecordedError, ShapeError
-from topos.op import Composites, Elementwise, Indexing, MatMul, Opcode, Recordable
+from topos.op import Composites, Elementwise, Indexing, Opcode, Recordable
 from topos.op.movement import whole
 from topos.op.recordable import is_number
 from topos.shape import Shape
 from topos.tensor.deferred import OPEN, Deferrable, Holder, elsewhere
 from topos.tensor.evaluate import kernel_of
-from topos.tensor.offer import LEAST_PLACES
+from topos.tensor.offer import LEAST_PLACES, multiplies
 from topos.tensor.payload import as_array, element_of, rounded
 from topos.tensor.selection import checked_ids
 
@@ -150,17 +150,17 @@ class Tensor(Deferrable, Composites):
     def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
         """Computes one instruction; an operand that records takes the others onto its tape instead."""
         for operand in operands:
-            if isinstance(operand, Recordable) and not isinstance(operand, Tensor):
+            if type(operand) is not Tensor and isinstance(operand, Recordable) and not isinstance(operand, Tensor):
                 return operand.apply(opcode, operands)  # type: ignore[return-value]
         element = opcode.result_element([o.element for o in operands if isinstance(o, Tensor)]) or self._shared()
         spread = self.shape if isinstance(opcode, Elementwise) else None
         tensors = [o if isinstance(o, Tensor) else operand_tensor(o, element, spread) for o in operands]
         shapes = [tensor.shape for tensor in tensors]
         shape = opcode.result_shape(shapes)
-        if isinstance(opcode, Indexing) and tensors[1].ids is None:
+        if spread is None and isinstance(opcode, Indexing) and tensors[1].ids is None:
             raise ElementError(f"{opcode.rule}: wants a selection (Tensor.selection), got a dense tensor")
         check_arithmetic()
-        if OPEN or prod(shapes[0]) >= LEAST_PLACES or isinstance(opcode, MatMul):
+        if OPEN or prod(shapes[0]) >= LEAST_PLACES or (spread is None and multiplies(opcode, shapes)):
             found = elsewhere(opcode, element, tensors, shape)
             if found is not None:
                 return Tensor._found(found, element, shape)

@@ -25,6 +25,7 @@ def offer_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offer, "LEAST_NS", 0.0)
     monkeypatch.setattr(offer, "LOADED_NS", 0.0)
     monkeypatch.setattr(tensors, "LEAST_PLACES", 0)
+    monkeypatch.setattr(offer, "LEAST_PRODUCTS", 0)
     monkeypatch.setattr(deferred, "LEAST_PLACES", 0)
     for cost in ("PROGRAM_NS", "STEP_NS", "PRODUCT_NS"):
         monkeypatch.setattr(eager, cost, 0.0)
