@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from topos.element import Element
@@ -27,8 +28,6 @@ LEAST_PLACES = 1 << 14
 """A rule over smaller weights runs instruction by instruction: keeping them back would cost what it saves."""
 MOST_STEPS = 128
 """After so many instructions, what is wanted by then is worked out: a loop in a rule makes no kernel without end."""
-
-_KINDS = (Elementwise, Cast, Movement, Reduction)
 
 
 class Node:
@@ -111,20 +110,16 @@ class Deferral:
         self._nodes: list[Node] = []
         self._lock = threading.RLock()  # tensors go where they like, and a signal may come at any time
 
-    def takes(self, opcode: Opcode, element: Element, tensors: Sequence[Tensor]) -> bool:
-        """Whether an instruction is one to keep back: of a kind, and over elements, that native kernels know."""
-        if not isinstance(opcode, _KINDS) or isinstance(opcode, Fold) or not known(element, tensors):
-            return False
-        if any(self._node(tensor) is not None for tensor in tensors):
-            return True
-        return not isinstance(opcode, Movement) and any(tensor.shape.volume >= LEAST_PLACES for tensor in tensors)
-
-    def keep(self, opcode: Opcode, element: Element, tensors: Sequence[Tensor], shape: Shape) -> Holder:
-        """Keeps an instruction back over checked operands."""
+    def keep(self, opcode: Opcode, element: Element, tensors: Sequence[Tensor], shape: Shape) -> Holder | None:
+        """Keeps an instruction over checked operands back; `None` for one that is none of native kernels'."""
+        if not _kept(type(opcode)) or not known(element, tensors):
+            return None
         with self._lock:
             if len(self._nodes) >= MOST_STEPS:
                 self.run()
-            operands = tuple(self._node(tensor) or _settled(tensor) for tensor in tensors)
+            operands = tuple([self._operand(tensor) for tensor in tensors])
+            if not any([type(operand) is Node for operand in operands]) and not _large(opcode, tensors):
+                return None
             node = Node(opcode, element, shape, operands)
             holder = Holder(self, node)
             self._nodes.append(node)
@@ -148,23 +143,30 @@ class Deferral:
                     self._nodes.remove(node)
                 node.operands = ()
 
-    def _node(self, tensor: Tensor) -> Node | None:
-        """The node behind a tensor that is kept back here."""
+    def _operand(self, tensor: Tensor) -> Node | Tensor:
+        """The node behind a tensor that is kept back here; what another block keeps back is worked out there."""
         holder = holder_of(tensor)
-        here = holder is not None and holder.deferral is self and holder.node.array is None
-        return holder.node if holder is not None and here else None
+        if holder is None:
+            return tensor
+        if holder.deferral is self and holder.node.array is None:
+            return holder.node
+        holder.numbers()
+        return tensor
+
+
+@cache
+def _kept(kind: type[Opcode]) -> bool:
+    return issubclass(kind, Elementwise | Cast | Movement | Reduction) and not issubclass(kind, Fold)
+
+
+def _large(opcode: Opcode, tensors: Sequence[Tensor]) -> bool:
+    """Whether an instruction begins what may be worth a kernel; a movement of numbers that are there costs nothing."""
+    return not isinstance(opcode, Movement) and any(tensor.shape.volume >= LEAST_PLACES for tensor in tensors)
 
 
 def _served(work: Work) -> list[Array] | None:
     cost_ns = work.reference_ns
     return served(work, cost_ns) if cost_ns >= offer.LEAST_NS else None
-
-
-def _settled(tensor: Tensor) -> Tensor:
-    """A tensor with its numbers: what another block keeps back is worked out there."""
-    assert tensor.element is not None
-    tensor.dense(tensor.element)
-    return tensor
 
 
 def _gathered(nodes: Sequence[Node], wanted: Sequence[Node]) -> Work:
@@ -204,8 +206,9 @@ def current() -> Deferral | None:
 def elsewhere(opcode: Opcode, element: Element, tensors: Sequence[Tensor], shape: Shape) -> Holder | Array | None:
     """An instruction kept back, or its result by a native kernel; `None` where NumPy has to compute it, now."""
     deferral = current() if OPEN else None
-    if deferral is not None and deferral.takes(opcode, element, tensors):
-        return deferral.keep(opcode, element, tensors, shape)
+    holder = deferral.keep(opcode, element, tensors, shape) if deferral is not None else None
+    if holder is not None:
+        return holder
     return None if isinstance(opcode, Movement) else offered(opcode, element, tensors, shape)
 
 

@@ -56,7 +56,7 @@ def multiplies(opcode: Opcode, shapes: Sequence[Shape]) -> bool:
 
 def known(element: Element, tensors: Sequence[Tensor]) -> bool:
     """Whether native kernels may read these numbers: they know some elements, and selections only as ids."""
-    return element in BUILT_IN and all(tensor.element in BUILT_IN for tensor in tensors)
+    return element in BUILT_IN and all([tensor.element in BUILT_IN for tensor in tensors])
 
 
 def served(work: Work, cost_ns: float) -> list[Array] | None:

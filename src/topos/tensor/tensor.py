@@ -21,7 +21,7 @@ from topos.shape import Shape
 from topos.tensor.deferred import OPEN, Deferrable, Holder, elsewhere
 from topos.tensor.evaluate import kernel_of
 from topos.tensor.offer import LEAST_PLACES, multiplies
-from topos.tensor.payload import as_array, element_of, rounded
+from topos.tensor.payload import as_array, element_of, everywhere, rounded
 from topos.tensor.selection import checked_ids
 
 
@@ -102,7 +102,7 @@ class Tensor(Deferrable, Composites):
         if scalar.shape.rank:
             raise ShapeError(f"filled: wants one number, got shape {scalar.shape}")
         held = scalar.element or f32
-        return cls.of(np.broadcast_to(scalar.dense(held), extents), held, extents)
+        return cls.of(everywhere(scalar.dense(held), extents), held, extents)
 
     @classmethod
     def selection(cls, indices: Any, vocab: int, *, absent: int | None = None) -> Tensor:
@@ -278,7 +278,7 @@ def constant(shape: Shape, element: Element, count: int) -> Tensor:
             count = operator.index(count)
         except TypeError:
             raise ElementError(f"counted: wants an integer, got {count!r}") from None
-    return Tensor.of(np.broadcast_to(element.from_count(count), shape), element, shape)
+    return Tensor.of(everywhere(np.asarray(element.from_count(count)), shape), element, shape)
 
 
 def operand_tensor(payload: Any, element: Element, spread: Shape | None) -> Tensor:

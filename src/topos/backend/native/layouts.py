@@ -48,11 +48,11 @@ def laid_out(array: Array) -> tuple[Array, Layout]:
     if array.flags.c_contiguous:
         return array, Layout(array.shape)
     strides, shape = array.strides, array.shape
+    if not any(strides):
+        return array[(*(0,) * array.ndim, ...)], Layout((), (), (), shape)
     repeated = tuple(axis for axis, extent in enumerate(shape) if extent > 1 and not strides[axis])
     first: Any = tuple(0 if axis in repeated else slice(None) for axis in range(array.ndim))
     base = array[(*first, ...)]
-    if base.size == 1:
-        return base.reshape(()), Layout((), (), repeated, shape)
     outermost = sorted(range(base.ndim), key=lambda axis: -base.strides[axis])
     dense = base.transpose(outermost)
     if not dense.flags.c_contiguous:
