@@ -16,7 +16,7 @@ import numpy as np
 
 from topos import Element, Parameters, Tape, Tensor, bf16, f32, f64
 from topos.backend.native import eager
-from topos.tensor import deferred, offer, work
+from topos.tensor import offer
 from topos.tensor import tensor as tensors
 
 BUDGET_S = 0.4
@@ -35,9 +35,9 @@ class Side:
 
     def __enter__(self) -> None:
         os.environ["TOPOS_NATIVE"] = "1" if self.native else "0"
-        tensors.LEAST_PLACES = offer.LEAST_PRODUCTS = 0 if self.native else 1 << 60
-        deferred.LEAST_PLACES = 0 if self.native else 1 << 60
-        offer.LEAST_NS = 0.0
+        least = 0 if self.native else 1 << 60
+        tensors.LEAST_PLACES = offer.LEAST_PLACES = offer.LEAST_PRODUCTS = least
+        offer.LEAST_NS = offer.PASS_NS = 0.0
 
     def __exit__(self, *facts: object) -> None:
         os.environ.pop("TOPOS_NATIVE")
@@ -114,19 +114,12 @@ def cases() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def main(wanted: list[str]) -> None:
     offer.LOADED_NS = eager.PROGRAM_NS = eager.STEP_NS = eager.PRODUCT_NS = 0.0
-    print(f"{'':26}{'numpy us':>12}{'native us':>12}{'ratio':>8}{'estimate us':>13}")
+    print(f"{'':26}{'numpy us':>12}{'native us':>12}{'ratio':>8}")
     for name, call in cases():
         if wanted and not any(part in name for part in wanted):
             continue
-        estimates: list[float] = []
-        estimate = work.step_ns
-        offer.step_ns = lambda *facts, e=estimates: e.append(estimate(*facts)) or e[-1]  # type: ignore[attr-defined]
-        with Side(True):
-            call()
-        offer.step_ns = estimate  # type: ignore[attr-defined]
         reference, native = least_us(call)
-        told = f"{sum(estimates) / 1e3:13.1f}" if estimates else ""
-        print(f"{name:26}{reference:12.1f}{native:12.1f}{reference / native:8.2f}{told}", flush=True)
+        print(f"{name:26}{reference:12.1f}{native:12.1f}{reference / native:8.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,14 +18,12 @@ from topos.element.element import Array
 from topos.op import Cast, Elementwise, Fold, Movement, Opcode, Reduction
 from topos.shape import Shape
 from topos.tensor import offer
-from topos.tensor.offer import known, offered, served
+from topos.tensor.offer import known, offered, served, worth
 from topos.tensor.work import Step, Work
 
 if TYPE_CHECKING:
     from topos.tensor.tensor import Tensor
 
-LEAST_PLACES = 1 << 14
-"""A rule over smaller weights runs instruction by instruction: keeping them back would cost what it saves."""
 MOST_STEPS = 128
 """After so many instructions, what is wanted by then is worked out: a loop in a rule makes no kernel without end."""
 
@@ -155,13 +153,14 @@ class Deferral:
 
 
 @cache
-def _kept(kind: type[Opcode]) -> bool:
+def _kept(kind: Any) -> bool:
+    """Whether instructions of a kind are kept back: those that native kernels fuse."""
     return issubclass(kind, Elementwise | Cast | Movement | Reduction) and not issubclass(kind, Fold)
 
 
 def _large(opcode: Opcode, tensors: Sequence[Tensor]) -> bool:
     """Whether an instruction begins what may be worth a kernel; a movement of numbers that are there costs nothing."""
-    return not isinstance(opcode, Movement) and any(tensor.shape.volume >= LEAST_PLACES for tensor in tensors)
+    return not isinstance(opcode, Movement) and any(worth(tensor) for tensor in tensors)
 
 
 def _served(work: Work) -> list[Array] | None:
@@ -231,7 +230,7 @@ def fused(rule: Callable[..., Any], weight: Tensor, *arguments: Any) -> Any:
 
     The rule runs once, here and now, whatever it does.
     """
-    if weight.shape.volume < LEAST_PLACES:
+    if not worth(weight):
         return rule(weight, *arguments)
     with deferring():
         answer = rule(weight, *arguments)

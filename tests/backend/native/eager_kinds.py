@@ -13,7 +13,7 @@ from topos import Tensor
 from topos.backend.native import eager
 from topos.element import Element
 from topos.op import Opcode
-from topos.tensor import deferred, offer, services
+from topos.tensor import offer, services
 from topos.tensor import tensor as tensors
 from topos.tensor.evaluate import kernel_of
 
@@ -22,11 +22,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def offer_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is too small, and no kernel too dear; nothing is known from before."""
-    monkeypatch.setattr(offer, "LEAST_NS", 0.0)
-    monkeypatch.setattr(offer, "LOADED_NS", 0.0)
+    for limit in ("LEAST_NS", "LOADED_NS", "PASS_NS", "LEAST_PLACES", "LEAST_PRODUCTS"):
+        monkeypatch.setattr(offer, limit, 0)
     monkeypatch.setattr(tensors, "LEAST_PLACES", 0)
-    monkeypatch.setattr(offer, "LEAST_PRODUCTS", 0)
-    monkeypatch.setattr(deferred, "LEAST_PLACES", 0)
     for cost in ("PROGRAM_NS", "STEP_NS", "PRODUCT_NS"):
         monkeypatch.setattr(eager, cost, 0.0)
     eager._kinds.clear()

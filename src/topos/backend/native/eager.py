@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections import OrderedDict
@@ -16,21 +17,21 @@ from topos.errors import ToposError
 from topos.op import MatMul
 from topos.tensor.work import Work
 
-PROGRAM_NS, STEP_NS, PRODUCT_NS = 4e6, 1e6, 40e6
+PROGRAM_NS, STEP_NS, PRODUCT_NS = 8e6, 1e6, 40e6
 """What LLVM takes: for a program, for each of its instructions, and for a product."""
 MOST_KINDS = 512
 """Kinds of work that are remembered; the one that was used least recently goes."""
 
 
 class _Kind:
-    """One kind of work: what NumPy has spent on it, and what a program would cost; then its program, if it has one."""
+    """One kind of work: what a program of it would have saved so far, and would cost; then it, if there is one."""
 
-    __slots__ = ("program", "refused", "spent_ns", "worth_ns")
+    __slots__ = ("cost_ns", "forgone_ns", "program", "refused")
 
     def __init__(self, work: Work) -> None:
         products = sum(isinstance(step.opcode, MatMul) for step in work.steps)
-        self.worth_ns = PROGRAM_NS + STEP_NS * len(work.steps) + PRODUCT_NS * products
-        self.spent_ns = 0.0
+        self.cost_ns = PROGRAM_NS + STEP_NS * len(work.steps) + PRODUCT_NS * products
+        self.forgone_ns = 0.0
         self.program: EagerProgram | None = None
         self.refused = False
 
@@ -39,11 +40,10 @@ _kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
 _lock = threading.Lock()
 
 
-def served(work: Work, cost_ns: float) -> list[Array] | None:
-    """What is wanted of some work, or `None` where NumPy, which takes `cost_ns`, has to compute it.
+def served(work: Work, saved_ns: float) -> list[Array] | None:
+    """What is wanted of some work, or `None` where NumPy, which takes `saved_ns` longer, has to compute it.
 
-    A program is made when NumPy has spent as long on work of a kind as that takes: both together never cost much more
-    than twice what the better choice from the beginning would have.
+    A program is made when one would have saved as much as it costs: so nobody ever loses more than that twice.
     """
     if environment("TOPOS_NATIVE") == "0":
         return None
@@ -51,8 +51,8 @@ def served(work: Work, cost_ns: float) -> list[Array] | None:
     layouts = [layout for _, layout in laid]
     kind = _kind(_key(work, layouts), work)
     if kind.program is None:
-        kind.spent_ns += cost_ns
-        if kind.refused or kind.spent_ns < kind.worth_ns:
+        kind.forgone_ns += saved_ns
+        if kind.refused or kind.forgone_ns < kind.cost_ns:
             return None
         kind.program = _made(work, layouts)
         kind.refused = kind.program is None
@@ -89,3 +89,12 @@ def _made(work: Work, layouts: Sequence[Layout | None]) -> EagerProgram | None:
         warnings.warn(f"tensor: no native kernel, NumPy computes: {error}", RuntimeWarning, stacklevel=2)
         return None
     return program if program.native else None
+
+
+def _in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

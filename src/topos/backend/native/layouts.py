@@ -49,7 +49,8 @@ def laid_out(array: Array) -> tuple[Array, Layout]:
         return array, Layout(array.shape)
     strides, shape = array.strides, array.shape
     if not any(strides):
-        return array[(*(0,) * array.ndim, ...)], Layout((), (), (), shape)
+        number: Any = (*(0,) * array.ndim, ...)
+        return array[number], Layout((), (), (), shape)
     repeated = tuple(axis for axis, extent in enumerate(shape) if extent > 1 and not strides[axis])
     first: Any = tuple(0 if axis in repeated else slice(None) for axis in range(array.ndim))
     base = array[(*first, ...)]
