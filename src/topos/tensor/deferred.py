@@ -10,7 +10,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from topos.element import Element
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 128
 """After so many instructions, what is wanted by then is worked out: a loop in a rule makes no kernel without end."""
+
+_FUSED = (Elementwise, Cast, Movement, Reduction)
 
 
 class Node:
@@ -110,7 +111,7 @@ class Deferral:
 
     def keep(self, opcode: Opcode, element: Element, tensors: Sequence[Tensor], shape: Shape) -> Holder | None:
         """Keeps an instruction over checked operands back; `None` for one that is none of native kernels'."""
-        if not _kept(type(opcode)) or not known(element, tensors):
+        if not isinstance(opcode, _FUSED) or isinstance(opcode, Fold) or not known(element, tensors):
             return None
         with self._lock:
             if len(self._nodes) >= MOST_STEPS:
@@ -150,12 +151,6 @@ class Deferral:
             return holder.node
         holder.numbers()
         return tensor
-
-
-@cache
-def _kept(kind: Any) -> bool:
-    """Whether instructions of a kind are kept back: those that native kernels fuse."""
-    return issubclass(kind, Elementwise | Cast | Movement | Reduction) and not issubclass(kind, Fold)
 
 
 def _large(opcode: Opcode, tensors: Sequence[Tensor]) -> bool:
