@@ -11,7 +11,6 @@ from topos.backend.native.products.text import Text
 from topos.backend.native.products.transpose import transposed
 from topos.backend.native.target import Target
 
-
 _ITEMS = {"bf16": "i16", "f32": "float", "f64": "double"}
 
 
@@ -53,7 +52,9 @@ class Lanes:
 
     def _widened(self, text: Text, value: str, width: int) -> str:
         """Stored numbers as accumulators; width 0 is one number that is no vector."""
-        narrow, word, real, wide = (f"<{width} x {kind}>" if width else kind for kind in ("i16", "i32", "float", "double"))
+        narrow, word, real, wide = (
+            f"<{width} x {kind}>" if width else kind for kind in ("i16", "i32", "float", "double")
+        )
         if self.item == "i16":
             raised = text.let(f"zext {narrow} {value} to {word}")
             shifted = text.let(f"shl {word} {raised}, {'splat (i32 16)' if width else '16'}")

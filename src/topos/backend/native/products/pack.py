@@ -9,7 +9,6 @@ from topos.backend.native.products.lanes import Lanes, prefetch
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 
-
 _AHEAD_BYTES = 2048  # how far ahead the copy's lines are asked for: a store that misses holds up those behind it
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-
 ITEM_BYTES = {"bf16": 2, "f32": 4, "f64": 8}
 
 
