@@ -7,6 +7,7 @@ import enum
 import inspect
 import itertools
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -282,10 +283,23 @@ def accuracy() -> str:
     return table(["largest distance found, in ulp", *(f"`{element}`" for element in elements)], rows)
 
 
+# the performance
+def performance() -> str:
+    """What `docs/performance.json` holds: the circumstances, and a table each for times, beginnings and memory."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from benchmarks import table as tables
+    from benchmarks.workloads import WORKLOADS
+
+    results: dict[str, Any] = json.loads((ROOT / "docs" / "performance.json").read_text(encoding="utf-8"))
+    parts = tables.times(results, WORKLOADS), tables.beginnings(results), tables.memory(results)
+    return "\n\n".join([tables.circumstances(results), *parts])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "api": api,
     "instructions": instructions,
     "derivatives": derivative_rules,
     "accuracy": accuracy,
     "backends": backends,
+    "performance": performance,
 }

@@ -62,6 +62,11 @@ class Entry:
         """What a run answers: roots, then what is observed, each once, where it stands first."""
         return tuple(dict.fromkeys((*self.roots, *self.observe)))
 
+    @property
+    def carried(self) -> frozenset[int]:
+        """The rows that it carries."""
+        return frozenset(source.index for source in self.carry)
+
     def replaced(self, **facts: Any) -> Entry:
         """The same declaration with some facts replaced."""
         return Entry(**{**self._facts(), **facts})

@@ -13,7 +13,7 @@ from topos.engine.feeds import read_feeds
 from topos.engine.liveness import freed_by
 from topos.engine.report import Watch
 from topos.engine.run import Run
-from topos.engine.sources import source_payloads, sources_of
+from topos.engine.sources import Sources
 from topos.engine.state import State
 from topos.errors import ElementError
 from topos.graph import Network, Parameters
@@ -96,6 +96,6 @@ def whole(network: Network, parameters: Parameters | State, feeds: Mapping[Any, 
     """Every row of a network evaluated and kept: what `network.forward` answers."""
     spec, length = network.spec, len(network)
     fed = read_feeds(spec, length, feeds, copy=True)
-    values = source_payloads(spec, sources_of(spec, range(length)), parameters, fed.fixed)
+    values = Sources(spec, range(length)).payloads(parameters, fed.fixed)
     execute(steps_of(spec, range(length), {}), values)
     return Run(spec, length, values, readable=None, retains=True, watch=None)

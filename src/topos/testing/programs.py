@@ -21,7 +21,7 @@ from topos.testing.samples import Sample
 from topos.testing.strategies import Drawn, extremes, shapes
 
 MOST = 64
-"""The largest volume of a value in a drawn program."""
+"""The largest volume of a value in a drawn program, unless another is asked for."""
 
 
 class Source(NamedTuple):
@@ -125,19 +125,22 @@ def programs(
     element: Element | None = None,
     elements: Sequence[Element] = (f32, f64, bf16),
     most: int = 12,
+    most_volume: int = MOST,
+    most_extent: int = 4,
     tame: bool = False,
     without: Sequence[type[Opcode]] = (),
 ) -> Program:
     """Programs over a tape of `element` (one of `elements` unless given) with up to `most` drawn instructions.
 
-    Sources are of any of the `elements`. `tame` numbers are finite and of ordinary size, otherwise infinities, NaN,
+    Sources are of any of the `elements`, with extents up to `most_extent`; a drawn value has at most `most_volume`
+    numbers. `tame` numbers are finite and of ordinary size, otherwise infinities, NaN,
     zeros of both signs, subnormals and the largest numbers are among them. Instructions of the kinds in `without` are
     left out.
     """
     program = Program(draw(st.sampled_from(elements)) if element is None else element)
-    drawing = _Drawing(draw, program, elements, tame)
+    drawing = _Drawing(draw, program, elements, tame, most_volume)
     for _ in range(draw(st.integers(1, 3))):
-        drawing.source(draw(shapes(max_rank=3)))
+        drawing.source(draw(shapes(max_rank=3, max_extent=most_extent)))
     kinds = [kind for kind, row in INSTRUCTIONS.items() if row.made is not None and not issubclass(kind, (*without,))]
     for _ in range(draw(st.integers(1, most))):
         drawing.instruction(draw(st.sampled_from(kinds)))
@@ -148,12 +151,15 @@ def programs(
 class _Drawing:
     """A program in the making."""
 
-    def __init__(self, draw: st.DrawFn, program: Program, elements: Sequence[Element], tame: bool) -> None:
+    def __init__(
+        self, draw: st.DrawFn, program: Program, elements: Sequence[Element], tame: bool, most_volume: int
+    ) -> None:
         self._draw = draw
         self._choose = Drawn(draw)
         self._program = program
         self._elements = elements
         self._tame = tame
+        self._most_volume = most_volume
 
     def source(self, shape: Shape, element: Element | None = None) -> int:
         """A dense source."""
@@ -219,7 +225,7 @@ class _Drawing:
             shape = wanted.opcode.result_shape([operand.shape for operand in wanted.operands])
         except ToposError as error:
             raise AssertionError(f"the table makes what its own shape rule refuses: {wanted}") from error
-        return shape.volume <= MOST
+        return shape.volume <= self._most_volume
 
     def _dense(self, shape: Shape, element: Element | None) -> int:
         """A value of that shape which may stand beside the element, a selection too; or a new source."""

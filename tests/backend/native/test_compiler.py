@@ -91,6 +91,34 @@ def test_what_does_not_compile(texts, message):
     assert called(compiled(adding(5)), "f", 0) == 5
 
 
+def test_a_function_of_libc_is_found_by_the_first_text_of_a_process(script):
+    text = """
+        import ctypes
+        from topos.backend.native.compiler import compiled
+        text = "declare i64 @labs(i64)\\ndefine i64 @f(i64 %x) {\\n  %y = call i64 @labs(i64 %x)\\n  ret i64 %y\\n}\\n"
+        print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(compiled(text).addresses["f"])(-3))
+    """
+    assert script(text) == "3\n"
+
+
+def test_refusals_that_are_kept_hold_nothing_of_llvm(script):
+    """Collected late, on another thread and in any order, the frames of an exception free nothing of LLVM's."""
+    text = """
+        import gc
+        from topos.backend.native.compiler import CompilationError, compiled
+        unfit = "define void @f(i64 %x) {\\na:\\n  br label %b\\nb:\\n  %z = phi i64 [0, %b]\\n  ret void\\n}\\n"
+        alone = "declare void @nowhere()\\ndefine void @f() {\\n  call void @nowhere()\\n  ret void\\n}\\n"
+        for text in [unfit, alone] * 20:
+            try:
+                compiled(text)
+            except CompilationError as error:
+                error.cycle = [error]
+        gc.collect()
+        print("done")
+    """
+    assert script(text, MALLOC_PERTURB_="165") == "done\n"
+
+
 def test_assembly_can_be_read():
     assert "f:" in compiler.assembly(adding(1)).splitlines()
 

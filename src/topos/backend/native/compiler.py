@@ -150,9 +150,13 @@ def _optimised(text: str, target: Target) -> Any:
     # A context of its own: the types and constants of the shared one would never be freed.
     try:
         module = llvm.parse_assembly(text, llvm.create_context())
+    except RuntimeError as error:
+        raise CompilationError(f"LLVM refuses {_described(text)}: {error}") from None
+    try:
         module.triple, module.data_layout = machine.triple, str(machine.target_data)
         module.verify()
     except RuntimeError as error:
+        module.close()  # before its context, which goes first where a traceback is what holds them
         raise CompilationError(f"LLVM refuses {_described(text)}: {error}") from None
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_module_pass_manager()
@@ -175,15 +179,20 @@ def _loaded(name: str, texts: Sequence[str], objects: Sequence[bytes], target: T
     library = _loaded_libraries.get(name)
     if library is not None:
         return library
-    names = _checked_names(texts)
     llvm = binding()
     module = llvm.parse_assembly("", llvm.create_context())
     machine = llvm.Target.from_triple(_machine(target).triple).create_target_machine(jit=True)
+    # LLVM knows the process's own functions (those of libc) from the first engine on, and not before.
     engine = llvm.create_mcjit_compiler(module, machine)
-    for content in objects:
-        engine.add_object_file(llvm.ObjectFileRef.from_data(content))
-    engine.finalize_object()
-    addresses = {name: engine.get_function_address(name) for name in names}
+    try:
+        names = _checked_names(texts)
+        for content in objects:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(content))
+        engine.finalize_object()
+        addresses = {name: engine.get_function_address(name) for name in names}
+    except BaseException:
+        engine.close()  # here and now: the traceback's frames would be cleared on any thread, the context first
+        raise
     library = _loaded_libraries[name] = Library(addresses, target, engine)
     return library
 
