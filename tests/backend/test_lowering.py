@@ -125,6 +125,20 @@ def test_who_is_not_ready_is_named(step: Step, monkeypatch: pytest.MonkeyPatch) 
     assert_same_bits(plan.forward(step.parameters).of(step.results), step.expected)
 
 
+def test_a_machine_without_native_code_is_told_once(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topos.backend.native.llvm.available", lambda: "llvmlite is not installed")
+    bound = step.network.entry(step.results)
+    with pytest.warns(RuntimeWarning) as caught:
+        assert_same_bits(step.run(bound), step.expected)
+    reason = "not installed: llvmlite is not installed"
+    assert [str(warning.message) for warning in caught] == [
+        f"plans run without FUSED: {reason}",
+        f"plans run without SIMD: {reason}",
+    ]
+    assert_same_bits(step.run(bound), step.expected)  # and no warning, which would be an error here
+    assert bound.lower().explain() == f"interpreted: FUSED: {reason}; SIMD: {reason}"
+
+
 def test_one_instruction_at_a_time_has_the_bits(step: Step) -> None:
     with Backend.tallied() as services:
         assert_same_bits(step.run(step.entry(Backend.SIMD)), step.expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -32,6 +32,8 @@ def lowered(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> An
         return Unserved("a diagnosed entry watches every value")
     chain = default() if entry.backends is None else entry.backends
     statuses = [(backend, backend.status()) for backend in chain]
+    if entry.backends is None:
+        _warn([f"{backend.name}: {status}" for backend, status in statuses if not status.ready])
     kept = {symbol.index for symbol in (*entry.results, *entry.carry.values())}
     if entry.backward:
         kept.update(row for row in rows if spec.rows[row].operands)
@@ -39,6 +41,18 @@ def lowered(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> An
     lowering = Lowering(spec, rows, frozenset(kept), ready, entry.numerics)
     lowering.walk(lambda: fused(spec, rows, entry, stepping))
     return lowering.result([f"{backend.name}: {status}" for backend, status in statuses if not status.ready])
+
+
+@cache
+def _warn_once(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, 6)
+
+
+def _warn(unready: Sequence[str]) -> None:
+    """Says once per reason why the default chain does not do what it does elsewhere; not what was asked for."""
+    for reason in unready:
+        if "switched off" not in reason:
+            _warn_once(f"plans run without {reason}")
 
 
 def fused(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Any:
