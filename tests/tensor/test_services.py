@@ -2,7 +2,11 @@
 
 from threading import Thread
 
+import pytest
+
+from topos import op
 from topos.tensor import services
+from topos.testing.instructions import INSTRUCTIONS
 
 
 def test_a_count_reaches_every_tally_around_it() -> None:
@@ -44,3 +48,21 @@ def test_the_posture_holds_inside_the_block_alone() -> None:
             assert services.exact()
         assert services.exact()
     assert not services.exact()
+
+
+WANTED = {
+    "GEMM": {op.MatMul},
+    "SUM": {op.Sum, op.SumAlong},
+    "REDUCE": {op.MaxAlong, op.LogSumExp, op.LogSoftmax},
+    "FOLD": {op.Fold},
+    "INDEX": {op.Gather, op.Scatter},
+    "MOVE": {op.Broadcast, op.BroadcastAlong, op.Reshape, op.Permute, op.Narrow, op.Pad, op.Unfold},
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind, row in INSTRUCTIONS.items() if row.samples], ids=lambda kind: kind.name
+)
+def test_every_instruction_has_a_formula(kind: type[op.Opcode]) -> None:
+    wanted = next((formula for formula, kinds in WANTED.items() if kind in kinds), "MAP")
+    assert {services.formula_of(sample.opcode) for sample in INSTRUCTIONS[kind].samples} == {wanted}

@@ -11,8 +11,46 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from topos.op import (
+    Cast,
+    Elementwise,
+    Fold,
+    Indexing,
+    MatMul,
+    Movement,
+    Opcode,
+    Pad,
+    Reduction,
+    Sum,
+    SumAlong,
+)
+
 REFERENCE = "REFERENCE"
 """The name under which the defining NumPy kernels are counted: where everything that every backend declined lands."""
+
+
+FORMULAS: dict[type[Opcode], str] = {
+    MatMul: "GEMM",
+    Elementwise: "MAP",
+    Cast: "MAP",
+    Sum: "SUM",
+    SumAlong: "SUM",
+    Fold: "FOLD",
+    Reduction: "REDUCE",
+    Movement: "MOVE",
+    Pad: "MOVE",
+    Indexing: "INDEX",
+}
+"""The formula of each kind of instruction; of two that fit, the nearer one."""
+
+
+def formula_of(opcode: Opcode) -> str:
+    """The formula that a single instruction is counted under, and that backends are asked for."""
+    kind = type(opcode)
+    found = FORMULAS.get(kind)
+    if found is None:
+        found = FORMULAS[kind] = next(FORMULAS[base] for base in kind.__mro__ if base in FORMULAS)
+    return found
 
 
 class Services:

@@ -89,7 +89,7 @@ def pad(lowering: Lowering, group: Group, target: Target) -> Call | None:
     place = View(row, opcode.start * strides[opcode.axis], shape, strides)
     m = frame.arithmetic(frame.element(row))
     result = frame.add(dense(row, recorded.shape), m.element.dtype.itemsize)
-    fill = m.constant(m.element.round(np.array(opcode.fill)).item())
+    fill = m.constant(m.element.round(np.array(opcode.fill))[()])
     volume = recorded.shape.volume
     frame.vectors(0, volume, volume, lambda index, count: m.store(fill, m.offset(result, index), count))
     return _copied(frame, operand, row, shape, place, 0)
