@@ -300,6 +300,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "instructions": instructions,
     "derivatives": derivative_rules,
     "accuracy": accuracy,
-    "backends": backends,
+<<<<<<< HEAD
     "performance": performance,
+=======
+    "backends": backends,
+>>>>>>> seam
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topos.backend.native.arithmetic import has_arithmetic
-from topos.element import Element, f32, f64
+from topos.element import Element, bf16, f32, f64
 from topos.op import Cast, MatMul, MaxAlong, Opcode, Reduction, Scatter
-from topos.tensor.work import BUILT_IN
+
+BUILT_IN = frozenset({f32, f64, bf16})
 
 
 def has_reading(opcode: Opcode, element: Element, operands: Sequence[Element]) -> bool:
