@@ -139,7 +139,7 @@ def test_a_users_products_stand_between_fused_stretches(
         "FUSED       4 nodes, %33 to %41",
         "FUSED       1 nodes, %49 to %49",
     ]
-    assert "define void @main" in plan.llvm()
+    assert "define void @enter" in plan.llvm()
 
 
 def test_operands_that_are_only_moved_reach_a_product_as_views(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_a_stretch_that_raises_is_computed_by_the_reference(step: Step, monkeypa
 
 def test_a_native_plan_that_raises_is_interpreted_from_now_on(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = step.network.entry(step.results).lower().prepare()
-    native = type(plan._executable())
+    native = type(plan._native.form(False).code)
 
     def broken(self: Any, sources: Any) -> Any:
         raise OSError("no more")
@@ -290,7 +290,7 @@ def test_a_native_plan_that_raises_is_interpreted_from_now_on(step: Step, monkey
 
 def test_want_of_memory_keeps_a_native_plan(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = step.network.entry(step.results).lower().prepare()
-    native = plan._executable()
+    native = plan._native.form(False).code
 
     def greedy(self: Any, sources: Any) -> Any:
         raise MemoryError
@@ -298,7 +298,7 @@ def test_want_of_memory_keeps_a_native_plan(step: Step, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(type(native), "run", greedy)
         assert_same_bits(plan.forward(step.parameters).of(step.results), step.expected)
-    assert plan._executable() is native
+    assert plan._native.form(False).code is native
 
 
 def test_carried_steps_run_through_the_chain() -> None:
@@ -355,7 +355,7 @@ def test_a_mistake_in_a_users_element_is_placed_and_is_nobodys_poison() -> None:
 
 def test_values_that_nobody_reads_any_more_are_let_go(step: Step) -> None:
     plan = step.entry(Backend.SIMD).lower()
-    served = plan._executable()
+    served = plan._native.form(False).code
     freed = [row for dying in served._dying for row in dying]
     computed = {row for unit in served._units for row in unit.rows}
     assert len(set(freed)) == len(freed)

@@ -90,7 +90,7 @@ class Simd(Llvm):
                 self._kept.pop(next(iter(self._kept)), None)
         if not hasattr(made, "run"):
             return Declined(made.reason)
-        (result,) = {**made.known, **made.run(dict(enumerate(task.operands)))}.values()
+        (result,) = made.run(dict(enumerate(task.operands))).values()
         answer: Array = result.dense(task.element)
         return answer
 

@@ -15,6 +15,7 @@ from topos.backend.task import Declined, Task
 from topos.element.element import Array
 from topos.errors import ElementError
 from topos.graph.spec import Spec
+from topos.op import Leaf
 from topos.tensor import Tensor, services
 from topos.tensor.evaluate import kernel_of
 
@@ -86,8 +87,6 @@ class Part(NamedTuple):
         inside = set(self.rows)
         sources = {row: values[row] for row in self.scheduled if row not in inside}
         results: dict[int, Tensor] | None = asked(self.backend, partial(self.native.run, sources))
-        if results is not None:
-            results = {**getattr(self.native, "known", {}), **results}
         opcodes = [spec.rows[row].opcode for row in self.rows] if services.counting() or results is None else []
         by = services.REFERENCE if results is None else self.backend.name
         services.count_all(Counter((services.formula_of(opcode), by) for opcode in opcodes))
@@ -119,20 +118,20 @@ class Served:
         self._spec = spec
         self._units = units
         self._reasons = reasons
-        self._kept = kept
         self.computed = frozenset(row for row in kept if spec.rows[row].operands)
-        self.known: dict[int, Tensor] = {}
+        read = {operand for unit in units for row in unit.rows for operand in spec.rows[row].operands}
+        self._leaves = {row: spec.payloads[row] for row in read if type(spec.rows[row].opcode) is Leaf}
         self._dying = _dying(spec, units, kept)
 
     def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """The value of each kept row that is computed, for the payload of each source."""
-        values = dict(sources)
+        values = {**self._leaves, **sources}
         with np.errstate(all="ignore"):
             for unit, dying in zip(self._units, self._dying, strict=True):
                 values.update(unit.compute(self._spec, values))
                 for row in dying:
                     values.pop(row, None)
-        return {row: values[row] for row in self._kept if row not in sources}
+        return {row: values[row] for row in self.computed}
 
     def explain(self) -> str:
         """Who computes what, in order, then who declined and why."""

@@ -85,7 +85,7 @@ class Native:
         if self._entry.backward:
             return self._retained(form, values, given)
         for index in form.others:
-            values[index] = owned(self._known(form, index, given), fed.borrowed)
+            values[index] = owned(self._source(index, given), fed.borrowed)
         return values
 
     def advance(self, form: Form, state: State, fed: Feeds, steps: int | None) -> dict[int, Tensor] | None:
@@ -104,8 +104,8 @@ class Native:
         if values is None:
             return None
         for index in form.others:
-            known = self._known(form, index, given)
-            values[index] = owned(known, fed.borrowed) if steps is None else _repeated(known, steps)
+            source = self._source(index, given)
+            values[index] = owned(source, fed.borrowed) if steps is None else _repeated(source, steps)
         return values
 
     def _ran(self, form: Form, given: Mapping[int, Any], steps: int | None) -> dict[int, Tensor] | None:
@@ -137,7 +137,7 @@ class Native:
                 moved = kernel_of(row.opcode)(row.opcode, element, [values[row.operands[0]]])
                 values[index] = Tensor.of(moved, element, row.shape)
             elif index not in values:
-                values[index] = self._known(form, index, given)
+                values[index] = self._source(index, given)
         return values
 
     def profile(self, table: Parameters | State, fed: Feeds) -> Any:
@@ -153,11 +153,9 @@ class Native:
             given[index] = self._sources.held(index, held, self._spec.rows[index])
         return import_module("topos.backend.native.profile").profiled(form.code, given)
 
-    def _known(self, form: Form, index: int, given: Mapping[int, Any]) -> Any:
-        """A result that no kernel computes: a source, or one number at every place."""
-        if index in given:
-            return given[index]
-        return form.code.known[index] if index in form.code.known else self._sources.constant(index)
+    def _source(self, index: int, given: Mapping[int, Any]) -> Any:
+        """A result that nothing computes."""
+        return given[index] if index in given else self._sources.constant(index)
 
 
 _LOWERING = "topos.backend.lowering"

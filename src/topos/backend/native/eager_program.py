@@ -46,8 +46,7 @@ class EagerProgram:
             {row: self._payload(row, array) for row, array in zip(self._sources, arrays, strict=True)}
         )
         services.count_all(self._counts)
-        known = self._executable.known
-        return [(results[row] if row in results else known[row]).dense(self._element(row)) for row in self._wanted]
+        return [results[row].dense(self._element(row)) for row in self._wanted]
 
     # recording
     def _source(self, source: Source, layout: Layout | None) -> int:

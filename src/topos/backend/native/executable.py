@@ -18,6 +18,7 @@ from topos.element import Element
 from topos.engine.feeds import Stack
 from topos.graph.spec import Spec
 from topos.op import Leaf
+from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.tensor.memory import address_of
 
@@ -43,20 +44,24 @@ class Executable:
             for row, slot in slots
             if (index := max(row, ~row)) >= 0 and (row < 0 or lowering.spec.rows[row].operands)
         )
-        self.computed = self._results.rows()
-        left = [row for row in results if row not in self.computed and lowering.spec.rows[row].operands]
-        self.known = {row: _known(lowering, row) for row in left}
+        written = self._results.rows()
+        self._known = {
+            row: _known(lowering, row) for row in results if row not in written and lowering.spec.rows[row].operands
+        }
+        self.computed = written | self._known.keys()
         self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
         self._frames: list[Frame] = []
 
     def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The value of each result that is computed, for the payload of each source; `known` has the others."""
+        """The value of each result that is no source, for the payload of each source."""
         frame = self._frames.pop() if self._frames else self.frame()
         values = self.fill(frame, sources)
         if self._shares:
             pool().ready()
         self._enter(frame.address)
         self._frames.append(frame)
+        if self._known:
+            values.update(self._known)
         return values
 
     def fill(self, frame: Frame, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
@@ -83,13 +88,16 @@ class Executable:
         values = self._results.stacked(words, to_stride, steps)
         if self._shares:
             pool().ready()
-        few = 1
-        while steps:
-            words[STEPS] = few = min(few, steps)
+        left, few = steps, 1
+        while left:
+            words[STEPS] = few = min(few, left)
             began = time.perf_counter()
             self._enter(frame.address)
-            steps -= few
+            left -= few
             few *= max(1, min(16, int(INTERRUPTIBLE_S / (time.perf_counter() - began))))
+        for row, known in self._known.items():
+            shape, element = Shape((steps, *known.shape)), element_of(self.lowering.spec, row)
+            values[row] = Tensor.filled(shape, known.as_constant() if known.shape.volume else 0.0, element)
         return values
 
     def frame(self) -> Frame:
