@@ -11,7 +11,7 @@ import numpy as np
 from topos.backend.native.arena import LINE
 from topos.backend.native.arithmetic import has_arithmetic
 from topos.backend.native.compiler import compiled
-from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.groups import Group, Lowering, declined
 from topos.backend.native.llvm import available
 from topos.backend.native.program import Program, assembled, texts
 from topos.backend.native.settings import environment
@@ -121,6 +121,9 @@ def executable(spec: Spec, scheduled: Sequence[int], kept: frozenset[int]) -> Ex
     for element in elements:
         if not has_arithmetic(element):
             return Interpreted(f"element {element} has no native reading")
+    reason = declined(spec, scheduled)
+    if reason is not None:
+        return Interpreted(reason)
     target = current()
     lowering = Lowering(spec, scheduled, kept)
     program = assembled(lowering, lambda given, group: write(given, group, target))

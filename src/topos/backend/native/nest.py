@@ -11,7 +11,7 @@ from topos.backend.native.groups import Lowering
 from topos.backend.native.ids import Read, dense_read, one_hot
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.program import Operand as Pointer
-from topos.backend.native.registers import INT64, POINTER, Integer, Operand, Type, listed, zeros
+from topos.backend.native.registers import INT64, POINTER, Integer, Operand, Type, absent, listed
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.views import View
@@ -140,7 +140,7 @@ class Frame:
         type = m.reading.type(m.stored)
         places, mask = self._apart(m, first, step, place.lanes)
         name = f"masked.gather.{type.suffix}.{places.type.suffix}"
-        return m._opened(self.function.call(type, name, places, mask, zeros(type)))
+        return m._opened(self.function.call(type, name, places, mask, absent(type)))
 
     def store(self, m: Arithmetic, value: Lanes, pointer: Operand, steps: Sequence[int], place: Place) -> None:
         """Puts lanes at a place of a buffer whose strides per axis of the nest are `steps`."""
