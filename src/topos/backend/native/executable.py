@@ -114,16 +114,13 @@ def executable(spec: Spec, scheduled: Sequence[int], kept: frozenset[int]) -> Ex
     """The native form of a schedule, compiled, or why there is none."""
     if environment("TOPOS_NATIVE") == "0":
         return Interpreted("TOPOS_NATIVE=0")
-    reason = available()
+    reason = declined(spec, scheduled) or available()
     if reason is not None:
         return Interpreted(reason)
     elements = {spec.rows[row].element or spec.element for row in scheduled}
     for element in elements:
         if not has_arithmetic(element):
             return Interpreted(f"element {element} has no native reading")
-    reason = declined(spec, scheduled)
-    if reason is not None:
-        return Interpreted(reason)
     target = current()
     lowering = Lowering(spec, scheduled, kept)
     program = assembled(lowering, lambda given, group: write(given, group, target))
