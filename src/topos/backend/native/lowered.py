@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from topos.backend.native.arithmetic import has_arithmetic
 from topos.backend.native.executable import Executable, element_of
-from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.groups import Group, Lowering, declined
 from topos.backend.native.llvm import available
 from topos.backend.native.program import assembled
 from topos.backend.native.settings import environment
@@ -33,7 +33,7 @@ def executable(
     """
     if environment("TOPOS_NATIVE") == "0":
         return NoKernel("TOPOS_NATIVE=0")
-    reason = available()
+    reason = declined(spec, scheduled) or available()
     if reason is not None:
         return NoKernel(reason)
     for element in {element_of(spec, row) for row in scheduled}:
