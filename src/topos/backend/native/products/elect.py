@@ -12,6 +12,7 @@ from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
 
 _FEW_ROWS = 4  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
+_STREAM_BYTES = 256
 _RESIDENT_BYTES = 4 << 20  # a right operand below this is read again and again from the caches as it lies
 
 
@@ -65,7 +66,9 @@ def elect(task: ProductTask, target: Target) -> Choice:
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
-        choice = choice._replace(panels=split(-(-best.columns // width), 1))
+        # A chain takes four cycles a term: two of them side by side are worth more than one.
+        chains = 2 if kind == "lines" and best.rows == 1 else 1
+        choice = choice._replace(panels=split(-(-best.columns // width), chains))
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
     elif kind != "dots":
         rows, vectors = _register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
@@ -104,7 +107,9 @@ def _register_tile(task: ProductTask, target: Target, width: int, row_cycles: fl
                 total += steps * row_count * panel_count
         return total * (1 + 0.01 * (len(row_groups.sizes) + len(panels.sizes)))
 
-    return min(_register_tiles(target), key=cycles)
+    # A matrix that is read once streams best in short lines: the hardware follows each on its way down the rows.
+    widest = 8 if task.rows > 2 else max(1, _STREAM_BYTES // (width * task.right_bytes))
+    return min((tile for tile in _register_tiles(target) if tile[1] <= widest), key=cycles)
 
 
 def _register_tiles(target: Target) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from topos.backend.native.products.fused import fused
 from topos.backend.native.products.task import ITEM_BYTES
 from topos.backend.native.products.text import Text
-from topos.backend.native.products.transpose import transposed
+from topos.backend.native.products.transpose import Units, transposed
 from topos.backend.native.target import Target
 
 
@@ -73,7 +73,7 @@ class Lanes:
             loaded = packed or self.number(text, pointer)
             first = text.let(f"insertelement {self.vector} poison, {self.scalar} {loaded}, i32 0")
             return text.let(
-                f"shufflevector {self.vector} {first}, {self.vector} poison, {self._order([0] * self.width)}"
+                f"shufflevector {self.vector} {first}, {self.vector} poison, {_order([0] * self.width)}"
             )
         # Every half of every lane, then the lower halves shifted out: the number never leaves the vector registers.
         halves = f"<{2 * self.width} x i16>"
@@ -100,10 +100,13 @@ class Lanes:
 
     def gather(self, text: Text, pointer: str, stride: int, active: int) -> str:
         """The first `active` lanes from numbers `stride` apart, the others zero."""
+        return self._beside(text, [text.at(pointer, lane * stride * self.item_bytes) for lane in range(active)])
+
+    def _beside(self, text: Text, places: Sequence[str]) -> str:
+        """Numbers from some places in the first lanes, the other lanes zero."""
         kind = f"<{self.width} x {self.item}>"
         value = "zeroinitializer"
-        for lane in range(active):
-            place = text.at(pointer, lane * stride * self.item_bytes)
+        for lane, place in enumerate(places):
             loaded = text.let(f"load {self.item}, ptr {place}, align {self.item_bytes}")
             value = text.let(f"insertelement {kind} {value}, {self.item} {loaded}, i32 {lane}")
         return self._widened(text, value, self.width)
@@ -113,15 +116,34 @@ class Lanes:
 
         Lanes beyond `active` repeat the last line.
         """
-        lines = []
-        for lane in range(self.width):
-            place = text.at(pointer, min(lane, active - 1) * stride * self.item_bytes)
-            lines.append(self.load(text, place, self.width))
+        lines = [text.at(pointer, min(lane, active - 1) * stride * self.item_bytes) for lane in range(self.width)]
+        if self.width * self.item_bytes < 16:
+            return [self._beside(text, [text.at(line, step * self.item_bytes) for line in lines]) for step in range(self.width)]
+        # Two bf16 change places as one word.
+        unit, size = ("i32", 4) if self.item == "i16" else (self.item, self.item_bytes)
+        lane = 16 // size
 
-        def shuffle(one: str, two: str, order: list[int]) -> str:
-            return text.let(f"shufflevector {self.vector} {one}, {self.vector} {two}, {self._order(order)}")
+        def load(line: int, piece: int) -> str:
+            return text.let(f"load <{lane} x {unit}>, ptr {text.at(lines[line], 16 * piece)}, align {self.item_bytes}")
 
-        return transposed(lines, 16 // self.wide_bytes, shuffle)
+        def mix(one: str, two: str, order: Sequence[int], size: int = self.width) -> str:
+            kind = f"<{size} x {unit}>"
+            return text.let(f"shufflevector {kind} {one}, {kind} {two}, {_order(order)}")
+
+        units = Units(load, lambda one, two, size: mix(one, two, range(2 * size), size), mix)
+        found = transposed(self.width, lane, self.width * self.item_bytes // 16, units)
+        return [value for vector in found for value in self._opened(text, vector)]
+
+    def _opened(self, text: Text, vector: str) -> list[str]:
+        """A transposed vector as accumulators; of words, their lower and then their upper halves."""
+        if self.item != "i16":
+            return [self._widened(text, vector, self.width)]
+        words, real = f"<{self.width} x i32>", f"<{self.width} x float>"
+        halves = [text.let(f"shl {words} {vector}, splat (i32 16)"), text.let(f"and {words} {vector}, splat (i32 -65536)")]
+        narrow = [text.let(f"bitcast {words} {half} to {real}") for half in halves]
+        if self.scalar == "float":
+            return narrow
+        return [text.let(f"fpext {real} {half} to {self.vector}") for half in narrow]
 
     # arithmetic
     def fma(self, text: Text, a: str, b: str, c: str) -> str:
@@ -164,11 +186,12 @@ class Lanes:
             place = text.at(pointer, lane * stride * self.item_bytes)
             text.do(f"store {self.item} {one}, ptr {place}, align {self.item_bytes}")
 
-    def _order(self, lanes: Sequence[int]) -> str:
-        return f"<{self.width} x i32> <" + ", ".join(f"i32 {lane}" for lane in lanes) + ">"
-
     def _intrinsic(self, what: str, item: str) -> str:
         return f"@llvm.masked.{what}.v{self.width}{ {'i16': 'i16', 'float': 'f32', 'double': 'f64'}[item] }.p0"
+
+
+def _order(lanes: Sequence[int]) -> str:
+    return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {lane}" for lane in lanes) + ">"
 
 
 def prefetch(text: Text, pointer: str, write: bool, locality: int) -> None:
