@@ -112,13 +112,15 @@ class Lanes:
         return self._widened(text, value, self.width)
 
     def transposed(self, text: Text, pointer: str, stride: int, active: int) -> list[str]:
-        """`width` consecutive numbers of `active` lines `stride` apart: vector `k` holds number `k` of every line.
+        """`width` consecutive numbers of `active` lines `stride` apart: vector `k` holds number `k` of every line."""
+        return self.turned(text, [text.at(pointer, lane * stride * self.item_bytes) for lane in range(active)])
 
-        Lanes beyond `active` repeat the last line.
-        """
-        lines = [text.at(pointer, min(lane, active - 1) * stride * self.item_bytes) for lane in range(self.width)]
+    def turned(self, text: Text, lines: Sequence[str]) -> list[str]:
+        """The same of lines from some places on; lanes beyond them repeat the last line."""
+        lines = [lines[min(lane, len(lines) - 1)] for lane in range(self.width)]
         if self.width * self.item_bytes < 16:
-            return [self._beside(text, [text.at(line, step * self.item_bytes) for line in lines]) for step in range(self.width)]
+            offsets = [step * self.item_bytes for step in range(self.width)]
+            return [self._beside(text, [text.at(line, offset) for line in lines]) for offset in offsets]
         # Two bf16 change places as one word.
         unit, size = ("i32", 4) if self.item == "i16" else (self.item, self.item_bytes)
         lane = 16 // size

@@ -94,7 +94,7 @@ def _prefetch_results(text: Text, kind: Kind, shape: Shape, totals: Totals | Non
 def _strides(kind: Kind, shape: Shape) -> tuple[int, int]:
     """Bytes from one term to the next, on the left and on the right."""
     choice, lanes = kind.choice, kind.lanes
-    left = shape.rows * lanes.wide_bytes if choice.packs_left else choice.task.left[1] * kind.left.item_bytes
+    left = choice.rows.largest * lanes.wide_bytes if choice.packs_left else choice.task.left[1] * kind.left.item_bytes
     right = choice.task.right[0] * kind.right.item_bytes
     return left, shape.vectors * lanes.width * lanes.wide_bytes if choice.packs_right else right
 

@@ -13,31 +13,43 @@ from topos.backend.native.target import Target
 _AHEAD_BYTES = 2048  # how far ahead the copy's lines are asked for: a store that misses holds up those behind it
 
 
+def left_sizes(kind: Kind) -> list[int]:
+    """The rows that a function of `pack_left` is for: one serves all groups unless a term's rows are one vector."""
+    sizes = [rows for rows, _ in kind.choice.rows.sizes]
+    return sizes if kind.choice.task.left[0] == 1 else sizes[:1]
+
+
 def pack_left(kind: Kind, rows: int, target: Target) -> str:
-    """`%terms` times `rows` numbers, one term after another, from any strides; it may write a vector past the end."""
+    """`%terms` times the numbers of a row group, one term after another, from any strides.
+
+    The last row lies `%last` bytes from the first: a group that is a row short has it twice. It may write a vector past
+    the end.
+    """
     text, (row_stride, term_stride) = Text(kind.helpers), kind.choice.task.left
+    step_bytes = kind.choice.rows.largest * kind.lanes.wide_bytes
     lanes, size, wide = kind.left, kind.left.item_bytes, kind.lanes.wide_bytes
     column = Lanes(kind.choice.task.element, target, rows, kind.choice.task.left_element)
 
+    def place(row: int) -> str:
+        return "%last" if row and row == rows - 1 else str(row * row_stride * size)
+
     def single(term: str, _: Sequence[str]) -> None:
         source = text.at("%from", text.mul(term, term_stride * size))
-        goal = text.at("%to", text.mul(term, rows * wide))
+        goal = text.at("%to", text.mul(term, step_bytes))
         if row_stride == 1:
             column.keep(text, goal, column.load(text, source, rows), rows)
             return
         for row in range(rows):
-            number = column.number(text, text.at(source, row * row_stride * size))
+            number = column.number(text, text.at(source, place(row)))
             text.do(f"store {column.scalar} {number}, ptr {text.at(goal, row * wide)}, align {wide}")
 
     def squares(term: str, _: Sequence[str]) -> None:
         source = text.at("%from", text.mul(term, size))
-        goal = text.at("%to", text.mul(term, rows * wide))
+        goal = text.at("%to", text.mul(term, step_bytes))
+        lines = [text.at(source, place(row)) for row in range(rows)]
         for line in range(0, rows * lanes.width * wide, 64):
             prefetch(text, text.at(goal, line + _AHEAD_BYTES), write=True, locality=3)
-        parts = [
-            (first, lanes.transposed(text, text.at(source, first * row_stride * size), row_stride, rows - first))
-            for first in range(0, rows, lanes.width)
-        ]
+        parts = [(first, lanes.turned(text, lines[first : first + lanes.width])) for first in range(0, rows, lanes.width)]
         # In this order what a vector holds beyond the rows is overwritten by the next term.
         for step in range(lanes.width):
             for first, square in parts:
@@ -52,9 +64,8 @@ def pack_left(kind: Kind, rows: int, target: Target) -> str:
         whole = text.let(f"and i64 %terms, {-lanes.width}")
         text.when(text.less(0, whole), lambda: text.loop("0", whole, lanes.width, squares))
         text.when(text.less(whole, "%terms"), lambda: text.loop(whole, "%terms", 1, single))
-    return text.function(
-        f"internal void @{kind.name}_left_{rows}(ptr noalias %from, ptr noalias %to, i64 %terms) noinline nounwind"
-    )
+    arguments = "ptr noalias %from, ptr noalias %to, i64 %terms, i64 %last"
+    return text.function(f"internal void @{kind.name}_left_{rows}({arguments}) noinline nounwind")
 
 
 def pack_right(kind: Kind, vectors: int, active: int) -> str:
