@@ -53,11 +53,14 @@ _KINDS: tuple[tuple[str, Callable[[_Shape], bool], str], ...] = (
 )
 
 
-def elect(task: ProductTask, target: Target) -> Choice:
-    """The first kind whose condition holds for the better of the two equal forms."""
+def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
+    """The first kind whose condition holds for the better of the two equal forms.
+
+    `is_folded` lets leading axes become rows or columns.
+    """
     if 0 in (task.rows, task.columns, task.batches):
         return Choice("nothing", "there are no results", task)
-    plain = folded(task)
+    plain = folded(task) if is_folded else task
     width = target.lanes(8 if task.element == "f64" else 4)
     exchanged = turned(plain)
     is_turned = _score(exchanged, width) > _score(plain, width)

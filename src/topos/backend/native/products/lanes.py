@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from topos.backend.native.products.fused import fused
@@ -16,22 +16,16 @@ _ITEMS = {"bf16": "i16", "f32": "float", "f64": "double"}
 
 
 class Results(NamedTuple):
-    """A vector of finished results: its first `active` lanes, from (`row`, `column`) on.
+    """A vector of finished results: its first `active` lanes, along the columns that are computed.
 
-    The lanes run along the columns, or along the rows where `along_rows`.
+    They belong to one product of the batch, from (`row`, `column`) on in the form that is computed.
     """
 
-    text: Text
     value: str
-    kind: str
+    product: str
     row: str
     column: str
     active: int
-    along_rows: bool
-
-
-Epilogue = Callable[[Results], str]
-"""From results to what is stored instead, in the accumulator's type; bf16 rounds after it."""
 
 
 class Lanes:
@@ -175,11 +169,9 @@ class Lanes:
         mask = f"<{self.width} x i1> {self._mask(active)}"
         text.do(f"call void {name}({kind} {value}, ptr align {size} {pointer}, {mask})")
 
-    def finish(self, pointer: str, stride: int, results: Results, epilogue: Epilogue | None) -> None:
-        """Finished results: through the epilogue, rounded, to their places `stride` apart."""
-        text = results.text
-        value = epilogue(results) if epilogue is not None else results.value
-        value = rounded(text, value, self.width) if self.item == "i16" else value
+    def finish(self, text: Text, pointer: str, stride: int, results: Results) -> None:
+        """Finished results, rounded, to their places `stride` apart."""
+        value = _rounded(text, results.value, self.width) if self.item == "i16" else results.value
         if stride == 1:
             self.keep(text, pointer, value, results.active, self.item)
             return
@@ -187,6 +179,12 @@ class Lanes:
             one = text.let(f"extractelement <{self.width} x {self.item}> {value}, i32 {lane}")
             place = text.at(pointer, lane * stride * self.item_bytes)
             text.do(f"store {self.item} {one}, ptr {place}, align {self.item_bytes}")
+
+    def rounded(self, text: Text, value: str) -> str:
+        """Accumulators as numbers of the element, still in the accumulators' type."""
+        if self.item != "i16":
+            return value
+        return self._widened(text, _rounded(text, value, self.width), self.width)
 
     def _intrinsic(self, what: str, item: str) -> str:
         return f"@llvm.masked.{what}.v{self.width}{ {'i16': 'i16', 'float': 'f32', 'double': 'f64'}[item] }.p0"
@@ -202,7 +200,7 @@ def prefetch(text: Text, pointer: str, write: bool, locality: int) -> None:
     text.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {int(write)}, i32 {locality}, i32 1)")
 
 
-def rounded(text: Text, value: str, width: int) -> str:
+def _rounded(text: Text, value: str, width: int) -> str:
     """f32 as the bits of bf16, to nearest even, in integers; NaN stays NaN with its sign."""
     real, word, narrow = (f"<{width} x {kind}>" for kind in ("float", "i32", "i16"))
     bits = text.let(f"bitcast {real} {value} to {word}")

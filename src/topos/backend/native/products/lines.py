@@ -31,7 +31,7 @@ def _panels(kind: Kind, text: Text, work: Work) -> None:
             index,
             tail,
             lanes.width,
-            lambda vectors, active: _Panel(kind, text, vectors, active).run(work.left, right, out, column),
+            lambda vectors, active: _Panel(kind, text, work, vectors, active).run(right, out, column),
         )
 
     text.loop(*work.panels, 1, panel)
@@ -40,13 +40,13 @@ def _panels(kind: Kind, text: Text, work: Work) -> None:
 class _Panel:
     """Some vectors of columns, the last one of `active`; a chain for every vector and row."""
 
-    def __init__(self, kind: Kind, text: Text, vectors: int, active: int) -> None:
-        self.kind, self.text = kind, text
+    def __init__(self, kind: Kind, text: Text, work: Work, vectors: int, active: int) -> None:
+        self.kind, self.text, self.work = kind, text, work
         self.task, self.lanes = kind.choice.task, kind.lanes
         self.actives = [self.lanes.width] * (vectors - 1) + [active]
         self.places = [(vector, row) for vector in range(vectors) for row in range(self.task.rows)]
 
-    def run(self, left: str, right: str, out: str, column: str) -> None:
+    def run(self, right: str, out: str, column: str) -> None:
         """All blocks, then the store."""
         text, lanes = self.text, self.lanes
         terms, count = self.task.terms, -(-self.task.terms // BLOCK)
@@ -55,20 +55,18 @@ class _Panel:
         def block(index: str, values: Sequence[str]) -> list[str]:
             start = text.mul(index, BLOCK)
             here = str(terms) if count == 1 else text.least(text.let(f"sub i64 {terms}, {start}"), BLOCK)
-            return self.added(values, self.block(left, right, start, here))
+            return self.added(values, self.block(self.work.left, right, start, here))
 
         if count == 1:
             totals = block("0", totals)
         else:
             totals = text.loop("0", str(count), 1, block, [(lanes.vector, total) for total in totals])
         for (vector, row), total in zip(self.places, totals, strict=True):
-            where = [str(row), text.add(column, vector * lanes.width)]
-            if self.kind.choice.is_turned:
-                where.reverse()
-            results = Results(text, total, lanes.vector, where[0], where[1], self.actives[vector], self.kind.choice.is_turned)
+            place = text.add(column, vector * lanes.width)
+            results = Results(total, self.work.product, str(row), place, self.actives[vector])
             offset = row * self.task.out[0] + vector * lanes.width * self.task.out[1]
             pointer = text.at(out, offset * lanes.item_bytes)
-            lanes.finish(pointer, self.task.out[1], results, self.kind.epilogue)
+            self.kind.finish(text, results, pointer)
 
     def added(self, totals: Sequence[str], sums: Sequence[str]) -> list[str]:
         return [self.lanes.add(self.text, one, two) for one, two in zip(totals, sums, strict=True)]
