@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 
 from benchmarks import results, table
@@ -51,21 +50,20 @@ def main() -> None:
             print(_told(row), file=sys.stderr, flush=True)
         rows += found
     command = " ".join(["python -m benchmarks", *sys.argv[1:]])
-    found_results = results.kept(rows, chosen.threads, command, machine_peak)
+    kept = results.kept(rows, chosen.threads, command, machine_peak)
     parts = (
-        table.circumstances(found_results),
-        table.times(found_results, WORKLOADS),
-        table.beginnings(found_results),
-        table.memory(found_results),
+        table.circumstances(kept),
+        table.times(kept, WORKLOADS),
+        table.beginnings(kept),
+        table.memory(kept),
     )
     print("\n\n".join(parts))
     if chosen.write:
         from benchmarks import picture
 
-        results.write(found_results)
-        picture.draw(found_results, WORKLOADS)
-        page = results.ROOT / "docs" / "performance.md"
-        subprocess.run([sys.executable, str(results.ROOT / "scripts" / "documentation.py"), str(page)], check=True)
+        results.write(kept)
+        picture.draw(kept, WORKLOADS)
+        results.render()
 
 
 def _told(row: Measurement | Failure) -> str:

@@ -25,6 +25,7 @@ STAGES = {
     "": "The package",
     "graph": "Recording and the spec",
     "engine": "Running",
+    "backend": "Acceleration",
     "tensor": "The payload",
     "element": "The number",
     "shape": "Extents",
@@ -33,7 +34,7 @@ STAGES = {
 }
 """Headings of the reference in reading order; a stage without one stands last under its own name."""
 
-MADE_BY_CALLERS = {"Tape", "Tensor", "Entry", "Shape"}
+MADE_BY_CALLERS = {"Coverage", "Declined", "Native", "Status", "Tape", "Tensor", "Entry", "Shape"}
 """Classes whose constructor is for callers, beside errors; all others are made by a method, and show none."""
 
 PLUMBING = {
@@ -44,6 +45,7 @@ PLUMBING = {
     "Network": {"spec"},
     "Opcode": {"derivative", "facts", "result_element", "result_shape"},
     "Recordable": {"mark", "reset"},
+    "Services": {"add"},
     "Shape": {"axis", "with_axis"},
     "State": {"of_network", "replace"},
     "Table": {"entries", "get", "rows"},
@@ -200,6 +202,22 @@ def _parameter(parameter: inspect.Parameter) -> str:
     return f"{parameter.name}={default if isinstance(default, enum.Enum) else repr(default)}"
 
 
+# the backends
+def backends() -> str:
+    """Every backend of topos: when it is asked, what it covers, how faithfully and over which elements."""
+    rows = []
+    for backend in topos.Backend.ALL:
+        covered = {formula: backend.coverage(formula) for formula in topos.Formula}
+        found = [coverage for coverage in covered.values() if coverage is not None]
+        formulas = ", ".join(f"`{formula}`" for formula, coverage in covered.items() if coverage is not None)
+        fidelity = ", ".join(dict.fromkeys(f"`{coverage.fidelity.name}`" for coverage in found))
+        precisions = ", ".join(dict.fromkeys(str(coverage.precisions).strip("()") for coverage in found))
+        rows.append(
+            [f"`{backend.name}`", f"`{backend.dispatch.name}`", formulas or "nothing yet", fidelity, precisions]
+        )
+    return table(["backend", "dispatch", "covers", "fidelity", "elements"], rows)
+
+
 # the instructions
 def opcodes() -> list[type[Opcode]]:
     """Every instruction of the set, by kind and then in the order of the source."""
@@ -268,13 +286,25 @@ def accuracy() -> str:
 # the performance
 def performance() -> str:
     """What `docs/performance.json` holds: the circumstances, and a table each for times, beginnings and memory."""
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from benchmarks import table as tables
-    from benchmarks.workloads import WORKLOADS
-
-    results: dict[str, Any] = json.loads((ROOT / "docs" / "performance.json").read_text(encoding="utf-8"))
-    parts = tables.times(results, WORKLOADS), tables.beginnings(results), tables.memory(results)
+    tables, results = _tables_and("performance.json")
+    workloads = import_module("benchmarks.workloads").WORKLOADS
+    parts = tables.times(results, workloads), tables.beginnings(results), tables.memory(results)
     return "\n\n".join([tables.circumstances(results), *parts])
+
+
+def compilation() -> str:
+    """What `docs/compilation.json` holds: compilations, and the memory of a step."""
+    tables, results = _tables_and("compilation.json")
+    return str(tables.compilation(results))
+
+
+def _tables_and(name: str) -> tuple[Any, dict[str, Any]]:
+    """The tables of the benchmarks, which lie beside the scripts, and the results that one makes them from."""
+    beside = str(Path(__file__).parents[1])
+    if beside not in sys.path:
+        sys.path.append(beside)
+    results: dict[str, Any] = json.loads((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    return import_module("benchmarks.table"), results
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -282,5 +312,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "instructions": instructions,
     "derivatives": derivative_rules,
     "accuracy": accuracy,
+    "backends": backends,
     "performance": performance,
+    "compilation": compilation,
 }

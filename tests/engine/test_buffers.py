@@ -190,7 +190,8 @@ def peak(call: Callable[[], Any]) -> float:
         tracemalloc.stop()
 
 
-def test_a_plan_frees_what_it_says() -> None:
+def test_a_plan_frees_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPOS_NATIVE", "0")
     extent, length = MIB // 4, 24  # a node is 1 MiB
     network, x, total = chain(length, extent)
     plan, retaining = network.entry(total).lower(), network.entry(total).backward().lower()

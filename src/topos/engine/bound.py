@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from topos.engine.entry import Entry, listed, mapping
@@ -69,6 +69,10 @@ class BoundEntry:
     def diagnose(self) -> BoundEntry:
         """Watches every value, so that `run.report()` names the first bad one."""
         return self._with(diagnose=True)
+
+    def backends(self, backends: Iterable[Any]) -> BoundEntry:
+        """Asks these to compute, in this order, and no others; what all decline lands on the reference."""
+        return self._with(backends=backends)
 
     def carry(self, replacements: Mapping[Any, Symbol]) -> BoundEntry:
         """Also declares `{source: next}`: the value that replaces a parameter or an input after a run."""

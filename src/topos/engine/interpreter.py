@@ -20,7 +20,7 @@ from topos.graph import Network, Parameters
 from topos.graph.spec import Spec
 from topos.op import Opcode
 from topos.shape import Shape
-from topos.tensor import Tensor
+from topos.tensor import Tensor, services
 from topos.tensor.evaluate import Kernel, kernel_of
 
 
@@ -60,7 +60,7 @@ def execute(steps: Sequence[Step], values: dict[int, Tensor], watch: Watch | Non
     An operation that a user's element does not define, or answers wrongly, raises `ElementError` that names the node.
     """
     check_arithmetic()
-    of = Tensor.of
+    of, counted = Tensor.of, services.counting()
     with np.errstate(all="ignore"):
         if watch is not None:
             for index in sorted(values):
@@ -68,6 +68,8 @@ def execute(steps: Sequence[Step], values: dict[int, Tensor], watch: Watch | Non
         try:
             for row, kernel, opcode, element, shape, operands, frees in steps:
                 values[row] = of(kernel(opcode, element, [values[operand] for operand in operands]), element, shape)
+                if counted:
+                    services.count(services.formula_of(opcode), services.REFERENCE)
                 if watch is not None:
                     watch.see(row, values[row])
                 for dead in frees:

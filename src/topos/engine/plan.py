@@ -77,7 +77,7 @@ class Plan:
 
         A State is left as it is. Raises `FeedError` before anything runs.
         """
-        return self._answer(*self._values(parameters, feeds))
+        return self._answer(*self._evaluated(parameters, self._read(parameters, feeds)))
 
     def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int | None = None) -> Run:
         """Runs and then replaces what the entry carries, all of a step at once; results show values from before.
@@ -91,11 +91,13 @@ class Plan:
         count = None if steps is None else self._checked_steps(steps)
         fed = self._read(state, feeds, count)
         form = self._native.form(stepping=True)
-        if form.runs:
-            return self._run(self._native.advance(form, state, fed, count))
+        if form.steps:
+            values = self._native.advance(form, state, fed, count)
+            if values is not None:
+                return self._run(values)
         if count is not None:
             return self._advance_many(state, fed, count)
-        values, watch = self._step(state, fed)
+        values, watch = self._evaluated(state, fed, stepping=True)
         state.replace(self._following(values))
         return self._answer(values, watch)
 
@@ -118,7 +120,8 @@ class Plan:
         def call(parameters: Parameters | State, *arrays: Any) -> tuple[Tensor, ...]:
             if len(arrays) != len(keys):
                 raise FeedError(f"function: wants {len(keys)} arrays after the parameters, got {len(arrays)}")
-            values = self._values(parameters, dict(zip(keys, arrays, strict=True)))[0]
+            fed = self._read(parameters, dict(zip(keys, arrays, strict=True)))
+            values, _ = self._evaluated(parameters, fed)
             return tuple([values[row] for row in rows])
 
         return call
@@ -179,7 +182,7 @@ class Plan:
         return self
 
     def explain(self) -> str:
-        """The native groups: which nodes share a kernel, what each reads and stores; or why the plan is interpreted.
+        """Who computes what, and which nodes share a kernel; or why the plan is interpreted.
 
         Of an entry that carries, those of a step.
         """
@@ -211,13 +214,13 @@ class Plan:
             raise ShapeError("advance: a selection is no result of several steps")
         return int(steps)
 
-    def _values(
-        self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None
-    ) -> tuple[Mapping[int, Tensor], Watch | None]:
-        """What a run evaluates, and who watched it."""
-        fed = self._read(parameters, feeds)
-        form = self._native.form(stepping=False)
-        return (self._native.forward(form, parameters, fed), None) if form.runs else self._step(parameters, fed)
+    def _evaluated(
+        self, table: Parameters | State, fed: Feeds, stepping: bool = False, step: int | None = None
+    ) -> tuple[dict[int, Tensor], Watch | None]:
+        """What a run or a step reads, by whoever the plan was lowered to, or the interpreter; and who watched it."""
+        form = self._native.form(stepping)
+        values = self._native.forward(form, table, fed, step) if form.runs and not form.steps else None
+        return self._step(table, fed, step) if values is None else (values, None)
 
     def _step(
         self, table: Parameters | State, fed: Feeds, step: int | None = None
@@ -245,7 +248,7 @@ class Plan:
         series: dict[int, list[Tensor]] = {index: [] for index in self._readable}
         watched: Watch | None = None
         for step in range(steps):
-            values, watch = self._step(state, fed, step)
+            values, watch = self._evaluated(state, fed, True, step)
             state.replace(self._following(values))
             for index, tensors in series.items():
                 tensors.append(values[index])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from topos.errors import ElementError, KinshipError, ShapeError
 from topos.graph.symbol import Family, Symbol, what_it_is
 from topos.tensor import Tensor
+from topos.tensor.deferred import fused
 
 if TYPE_CHECKING:
     from topos.graph.network import Network
@@ -54,13 +56,13 @@ class Table:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The table of `function(tensor)`; absent entries stay absent."""
-        return self._with({i: None if t is None else Tensor(function(t)) for i, t in self.entries.items()})
+        return self._with({i: None if t is None else Tensor(fused(function, t)) for i, t in self.entries.items()})
 
     def zip(self, other: Table, function: Rule) -> Self:
         """The table of `function(own, other's)` where both have an entry; absent elsewhere."""
         self._expect_kin(other)
         pairs = ((i, own, other.get(i)) for i, own in self.entries.items())
-        return self._with({i: None if a is None or b is None else Tensor(function(a, b)) for i, a, b in pairs})
+        return self._with({i: None if a is None or b is None else Tensor(fused(function, a, b)) for i, a, b in pairs})
 
     def scale(self, number: float) -> Self:
         """Every tensor times a number, rounded once to the tensor's element before."""
@@ -150,7 +152,8 @@ class Parameters(Table):
             gradient = gradients.get(index)
             if weight is not None and gradient is not None:
                 symbol = Symbol(self.family, index)
-                entries[index] = fitted(rule(symbol, weight, gradient), weight, f"step: {symbol}")
+                answer = fused(partial(rule, symbol), weight, gradient)
+                entries[index] = fitted(answer, weight, f"step: {symbol}")
         return self._with(entries)
 
     def with_payloads(self, payloads: Mapping[Symbol, Any]) -> Parameters:

@@ -60,6 +60,8 @@ def check_kernels(spec: Spec, kept: Iterable[int], values: dict[int, Tensor], ta
     """Runs every kernel of the schedule on the interpreter's operands; answers the names of what has none."""
     kept = frozenset(kept)
     lowering = Lowering(spec, schedule(spec.rows, sorted(kept)), kept)
+    spec = lowering.spec
+    values = {**values, **written_out(lowering, values)}
     missing = []
     for group in lowering.groups:
         written = write(lowering, group, target)
@@ -85,6 +87,17 @@ def check_kernels(spec: Spec, kept: Iterable[int], values: dict[int, Tensor], ta
     return missing
 
 
+def written_out(lowering: Lowering, values: dict[int, Tensor]) -> dict[int, Tensor]:
+    """The values of the rows that a lowering has beside the spec's: selections written out."""
+    added = {}
+    for group in lowering.groups:
+        for row in group.rows:
+            if row not in values:
+                recorded = lowering.spec.rows[row]
+                added[row] = values[recorded.operands[0]].to(recorded.element)
+    return added
+
+
 def operand(lowering: Lowering, row: int, values: dict[int, Tensor]) -> np.ndarray:
     """What lies in memory for a row that a kernel reads."""
     tensor = lowering.constants.get(row, values[row])
@@ -95,10 +108,12 @@ def operand(lowering: Lowering, row: int, values: dict[int, Tensor]) -> np.ndarr
 
 def run_call(call: Call, addresses: list[int], target: Target) -> None:
     """The call's kernels in order, over scratch that holds canaries at first."""
-    scratch = np.full(call.scratch_bytes + 64, CANARY, np.uint8)
-    block = (ctypes.c_void_p * (len(addresses) + 1))(*addresses, scratch.ctypes.data)
+    scratch = np.full(call.scratch_bytes + 2 * 64, CANARY, np.uint8)
+    start = -scratch.ctypes.data % 64
+    block = (ctypes.c_void_p * (len(addresses) + 1))(*addresses, scratch.ctypes.data + start)
     for kernel in call.kernels:
         run_tiles(kernel, ctypes.addressof(block), target)
+    assert (scratch[start + call.scratch_bytes :] == CANARY).all()
 
 
 def run_tiles(kernel: Kernel, block: int, target: Target) -> None:
@@ -132,10 +147,10 @@ def check_program(program: Any, target: Target) -> None:
     spec = network.spec
     read = {operand for row in spec.rows for operand in row.operands}
     kept = [index for index, row in enumerate(spec.rows) if index not in read and row.operands]
-    check_kernels(spec, kept, values_of(network, recorded.feeds), target)
+    assert check_kernels(spec, kept, values_of(network, recorded.feeds), target) == []
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(program=programs())
 def test_drawn_programs(program: Any) -> None:
     check_program(program, target_named("host"))
@@ -146,7 +161,7 @@ def test_drawn_programs(program: Any) -> None:
 def test_many_drawn_programs(name: str) -> None:
     target = target_named(name)
 
-    @settings(max_examples=400, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=600, suppress_health_check=list(HealthCheck))
     @given(program=programs())
     def check(program: Any) -> None:
         check_program(program, target)

@@ -1,4 +1,4 @@
-"""The loops of a kernel and what it reads in them: axes merged, operands addressed, expressions in registers."""
+"""The loops of a kernel and what it reads in them: axes merged, operands addressed, numbers loaded and stored."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from typing import NamedTuple
 
 from topos.backend.native.arithmetic import Arithmetic, arithmetic
 from topos.backend.native.groups import Lowering
+from topos.backend.native.ids import Read, dense_read, one_hot
+from topos.backend.native.kernel import Kernel
 from topos.backend.native.program import Operand as Pointer
-from topos.backend.native.registers import INT64, Integer, Operand, listed, zeros
+from topos.backend.native.registers import INT64, POINTER, Integer, Operand, Type, listed, zeros
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.views import View
 from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.element import Element
-from topos.op import Cast, Elementwise
 
+LINE = 64
+"""Bytes of a cache line."""
 WORK = 20_000
 """Elements that are worth a thread's attention."""
+MOST_TILES = 64
+STACK_BYTES = 1 << 16
+"""What a kernel keeps on the stack at most; more of it is scratch memory, a part for each tile."""
 
 
 class Place(NamedTuple):
@@ -54,21 +60,23 @@ def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list
 
 
 class Frame:
-    """A kernel in the making: the pointers of its operands, and the elementwise rows that it holds in registers."""
+    """A kernel in the making: the pointers of its operands, its loops and its memory."""
 
-    def __init__(self, lowering: Lowering, rows: Sequence[int], target: Target, lanes: int) -> None:
+    def __init__(self, lowering: Lowering, target: Target, lanes: int) -> None:
         self.lowering = lowering
         self.spec = lowering.spec
-        self.rows = list(rows)
         self.target = target
+        self.lanes = lanes
         self.function = Function()
         self.reading = NativeReading(self.function, lanes, target)
-        self.lanes = lanes
         self.pointers: list[Pointer] = []
-        self._registers: dict[int, Operand] = {}
-        self._views: dict[int, View] = {}
-        self._steps: dict[int, list[int]] = {}
-        self._arithmetics: dict[Element, Arithmetic] = {}
+        self.reads: dict[int, Read] = {}
+        self._arithmetics: dict[tuple[Element, int], Arithmetic] = {}
+        self._stack_bytes = 0
+        self._shared_bytes = 0
+        self._own_bytes = 0
+        self._scratch: list[str] = []
+        self.streamed: Sequence[Operand] = ()
 
     # operands
     def add(self, view: View, item_bytes: int) -> Operand:
@@ -76,77 +84,73 @@ class Frame:
         self.pointers.append(Pointer(view.row, view.offset * item_bytes))
         return self.function.argument(len(self.pointers) - 1)
 
-    def read(self, row: int, view: View | None = None) -> None:
-        """Makes a row in memory readable in the nest, through another view of it where one is given; ids too."""
-        view = self.lowering.views[row] if view is None else view
-        item = 8 if self.spec.is_selection(view.row) else self.element(row).dtype.itemsize
-        self._registers[row] = self.add(view, item)
-        self._views[row] = view
+    def read(self, row: int, view: View | None = None) -> Read:
+        """Makes a row in memory readable, through another view of it where one is given; ids as their one-hot."""
+        view = self.lowering.view(row) if view is None else view
+        if self.spec.is_selection(view.row):
+            read = one_hot(view, self.spec.rows[view.row].shape[1], lambda first: self.add(first, 8))
+        else:
+            element = self.element(row)
+            read = dense_read(view, element, self.add(view, element.dtype.itemsize))
+        self.reads[row] = read
+        return read
 
-    def strides(self, row: int) -> tuple[int, ...]:
-        """A readable row's strides per axis; of ids, one per row of the selection and none along its vocab."""
-        if self.spec.is_selection(self._views[row].row):
-            return (1, 0)
-        return self._views[row].strides
-
-    def reads(self) -> list[int]:
-        """The readable rows."""
-        return list(self._registers)
-
-    def address(self, row: int, steps: list[int]) -> None:
-        """A readable row's strides per axis of the merged nest."""
-        self._steps[row] = steps
+    def lay(self, shape: Sequence[int], others: Sequence[Sequence[int]] = ()) -> tuple[list[int], list[list[int]]]:
+        """Merges the axes of a shape over every readable row and other strides; answers extents and others' steps."""
+        reads = list(self.reads.values())
+        maps = [map for read in reads for map in read.maps]
+        extents, steps = merged(shape, [*maps, *others])
+        rest = iter(steps)
+        for read in reads:
+            read.maps = [next(rest) for _ in read.maps]
+        return extents, list(rest)
 
     # numbers
     def element(self, row: int) -> Element:
         """The element of a row's numbers."""
         return self.spec.rows[row].element or self.spec.element
 
-    def arithmetic(self, element: Element) -> Arithmetic:
-        """The arithmetic of an element over this frame's lanes."""
-        found = self._arithmetics.get(element)
+    def arithmetic(self, element: Element, reading: NativeReading | None = None) -> Arithmetic:
+        """The arithmetic of an element over a reading's lanes, or this frame's."""
+        reading = self.reading if reading is None else reading
+        found = self._arithmetics.get((element, reading.lanes))
         if found is None:
-            found = self._arithmetics[element] = arithmetic(element, self.reading)
+            found = self._arithmetics[element, reading.lanes] = arithmetic(element, reading)
         return found
 
-    def load(self, row: int, place: Place, wanted: Element) -> Lanes:
-        """A readable row's numbers at a place; of ids, their one-hot in the element wanted."""
-        steps = self._steps[row]
-        offset: Integer = 0
-        for index, step in zip(place.outer, steps, strict=False):
-            offset = self.function.add(offset, self.function.multiply(index, step))
-        if self.spec.is_selection(self._views[row].row):
-            return self._one_hot(row, offset, place, wanted)
-        m = self.arithmetic(self.element(row))
-        step = steps[-1]
-        pointer = m.offset(self._registers[row], self.function.add(offset, self.function.multiply(place.inner, step)))
-        if step == 0:
-            return m.load_one(pointer)
-        return m.load(pointer, place.lanes) if step == 1 else self._load_apart(m, pointer, step, place.lanes)
+    def value(self, row: int, place: Place, wanted: Element, reading: NativeReading | None = None) -> Lanes:
+        """A row's numbers at a place: a constant's, or loaded; of ids, their one-hot in the element wanted."""
+        constant = self.lowering.constants.get(row)
+        if constant is not None:
+            return self.arithmetic(self.element(row), reading).constant(constant.scalar())
+        read = self.reads[row]
+        if read.element is None:
+            return read.hot(self.function, self.arithmetic(wanted, reading), place)
+        return self.load(self.arithmetic(read.element, reading), read.pointer, read.maps[0], place)
 
-    def _load_apart(self, m: Arithmetic, pointer: Operand, step: int, count: int | None) -> Lanes:
-        """Lanes that lie `step` numbers apart."""
-        type = self.reading.type(m.stored)
-        places, mask = self._apart(m, pointer, step, count)
+    def load(self, m: Arithmetic, pointer: Operand, steps: Sequence[int], place: Place) -> Lanes:
+        """Lanes of a buffer whose strides per axis of the nest are `steps`."""
+        step, first = steps[-1], m.offset(pointer, self.offset(steps, place))
+        if m.reading.lanes == 1:
+            return m.load(first)
+        if step == 0:
+            return m.load_one(first)
+        if step == 1:
+            return m.load(first, place.lanes)
+        type = m.reading.type(m.stored)
+        places, mask = self._apart(m, first, step, place.lanes)
         name = f"masked.gather.{type.suffix}.{places.type.suffix}"
         return m._opened(self.function.call(type, name, places, mask, zeros(type)))
 
-    def _apart(self, m: Arithmetic, pointer: Operand, step: int, count: int | None) -> tuple[Operand, Operand]:
-        """The addresses of lanes that lie `step` numbers apart, as an argument, and the mask of those that exist."""
-        index = self.reading.type("i64")
-        places = listed(index, tuple(step * lane for lane in range(self.lanes)))
-        base = f"getelementptr inbounds {self.reading.type(m.stored).of_one().text}, ptr {pointer.text}, {places}"
-        pointers = self.function.let(self.reading.type("ptr"), base)
-        mask = self.function.prefix(self.lanes, self.lanes if count is None else count)
-        return Operand(pointers.type, f"align {m.bytes} {pointers.text}"), mask
-
     def store(self, m: Arithmetic, value: Lanes, pointer: Operand, steps: Sequence[int], place: Place) -> None:
         """Puts lanes at a place of a buffer whose strides per axis of the nest are `steps`."""
-        offset: Integer = self.function.multiply(place.inner, steps[-1])
-        for index, step in zip(place.outer, steps, strict=False):
-            offset = self.function.add(offset, self.function.multiply(index, step))
-        first = m.offset(pointer, offset)
-        if steps[-1] == 1 or place.lanes == 1:
+        first = m.offset(pointer, self.offset(steps, place))
+        if pointer in self.streamed:
+            closed = m._closed(value)
+            align = min(LINE, closed.type.bytes)
+            self.function.write(f"store {closed}, ptr {first.text}, align {align}, !nontemporal !{{i32 1}}")
+            return
+        if steps[-1] == 1 or place.lanes == 1 or m.reading.lanes == 1:
             m.store(value, first, place.lanes)
             return
         places, mask = self._apart(m, first, steps[-1], place.lanes)
@@ -154,42 +158,54 @@ class Frame:
         name = f"masked.scatter.{closed.type.suffix}.{places.type.suffix}"
         self.function.run(name, closed, places, mask)
 
-    def _one_hot(self, row: int, offset: Integer, place: Place, wanted: Element) -> Lanes:
-        function, index = self.function, self.reading.type("i64")
-        pointer = function.offset(self._registers[row], INT64, offset)
-        chosen = self.reading.lanes_of(function.spread(index, function.load(INT64, pointer, 8)))
-        first = function.add(place.inner, 0)
-        spread = function.spread(index, first) if isinstance(first, Operand) else self.reading.constant("i64", first)
-        columns = self.reading.lanes_of(spread) + self.reading.lanes_of(listed(index, tuple(range(self.lanes))))
-        m = self.arithmetic(wanted)
-        return self.reading.select(chosen == columns, m.constant(1.0), 0.0)  # type: ignore[no-any-return]
+    def offset(self, steps: Sequence[int], place: Place) -> Integer:
+        """How many numbers after the start of a buffer a place lies."""
+        offset: Integer = 0
+        for index, step in zip(place.outer, steps, strict=False):
+            offset = self.function.add(offset, self.function.multiply(index, step))
+        return self.function.add(offset, self.function.multiply(place.inner, steps[-1]))
 
-    def evaluate(self, place: Place) -> dict[int, Lanes]:
-        """The numbers of every row that this frame holds in registers, at a place."""
-        values: dict[int, Lanes] = {}
-        loaded: dict[int, Lanes] = {}
-        for row in self.rows:
-            recorded = self.spec.rows[row]
-            own = self.element(row)
-            operands = []
-            for operand in recorded.operands:
-                if operand not in values and operand not in loaded:
-                    loaded[operand] = self.value(operand, place, own)
-                operands.append(values[operand] if operand in values else loaded[operand])
-            if isinstance(recorded.opcode, Cast):
-                source = self.spec.rows[recorded.operands[0]].element or own
-                values[row] = self.arithmetic(own).cast(operands[0], self.arithmetic(source))
-            else:
-                assert isinstance(recorded.opcode, Elementwise)
-                values[row] = recorded.opcode.body(self.arithmetic(own), *operands)
-        return values
+    def _apart(self, m: Arithmetic, pointer: Operand, step: int, count: int | None) -> tuple[Operand, Operand]:
+        """The addresses of lanes that lie `step` numbers apart, as an argument, and the mask of those that exist."""
+        index = m.reading.type("i64")
+        places = listed(index, tuple(step * lane for lane in range(index.lanes)))
+        base = f"getelementptr inbounds {m.reading.type(m.stored).of_one().text}, ptr {pointer.text}, {places}"
+        pointers = self.function.let(m.reading.type("ptr"), base)
+        mask = self.function.prefix(index.lanes, index.lanes if count is None else count)
+        return Operand(pointers.type, f"align {m.bytes} {pointers.text}"), mask
 
-    def value(self, row: int, place: Place, wanted: Element) -> Lanes:
-        """A row that is not in registers: a constant, or loaded."""
-        constant = self.lowering.constants.get(row)
-        if constant is not None:
-            return self.arithmetic(self.element(row)).constant(constant.scalar())
-        return self.load(row, place, wanted)
+    # memory
+    def room(self, item: Type, count: int) -> Operand:
+        """Memory for `count` items, of this tile alone."""
+        size = item.bytes * count
+        if self._stack_bytes + size <= STACK_BYTES:
+            self._stack_bytes += size
+            return self.function.room(item, count)
+        self._own_bytes, start = self._own_bytes + _lines(size), self._own_bytes
+        return self._region("%scratch_own", start)
+
+    def shared(self, size: int) -> Operand:
+        """Memory that all tiles and the kernels after this one see."""
+        self._shared_bytes, start = self._shared_bytes + _lines(size), self._shared_bytes
+        return self._region("%scratch", start)
+
+    def _region(self, base: str, start: int) -> Operand:
+        name = f"%scratch_{len(self._scratch)}"
+        self._scratch.append(f"  {name} = getelementptr i8, ptr {base}, i64 {start}")
+        return Operand(POINTER, name)
+
+    def kernel(self, stem: str, tiles: int) -> Kernel:
+        """The finished kernel."""
+        if self._scratch:
+            self.function.begin_with(
+                f"  %scratch_slot = getelementptr ptr, ptr %arguments, i64 {len(self.pointers)}",
+                "  %scratch = load ptr, ptr %scratch_slot, align 8",
+                f"  %scratch_skipped = mul i64 %tile, {self._own_bytes}",
+                f"  %scratch_after = getelementptr i8, ptr %scratch, i64 {self._shared_bytes}",
+                "  %scratch_own = getelementptr i8, ptr %scratch_after, i64 %scratch_skipped",
+                *self._scratch,
+            )
+        return self.function.kernel(stem, tiles, self._shared_bytes + tiles * self._own_bytes)
 
     # loops
     def nest(self, extents: Sequence[int], body: Callable[[tuple[Integer, ...]], None]) -> None:
@@ -208,27 +224,31 @@ class Frame:
     ) -> int:
         """Runs `body(outer indices, begin, end)` over this tile's share of a nest whose last axis the body walks.
 
-        The first axis is what tiles share out: whole vectors of it where it is also the last. Answers how many tiles
-        there are; `work` is the whole nest's, in elements of plain arithmetic.
+        Tiles share out the first axis that is long enough, or the longest: whole vectors of it where it is the last.
+        Answers how many tiles there are; `work` is the whole nest's, in elements of plain arithmetic.
         """
-        step = self.lanes if len(extents) == 1 else 1
-        tiles = max(1, min(-(-extents[0] // step), work // WORK, 64))
-        share = -(-extents[0] // tiles // step) * step
-        tiles = max(1, -(-extents[0] // share)) if share else 1
+        if not prod(extents):
+            return 1
+        steps = [*[1] * (len(extents) - 1), self.lanes]
+        rounds = [-(-extent // step) for extent, step in zip(extents, steps, strict=True)]
+        wanted = max(1, min(work // WORK, MOST_TILES))
+        axis = next((at for at, count in enumerate(rounds) if count >= wanted), rounds.index(max(rounds)))
+        share = -(-rounds[axis] // min(wanted, rounds[axis])) * steps[axis]
+        tiles = -(-extents[axis] // share)
         begin: Integer = 0
-        end: Integer = extents[0]
+        end: Integer = extents[axis]
         if tiles > 1:
             begin = self.function.multiply(Operand(INT64, "%tile"), share)
-            end = self.function.least(self.function.add(begin, share), extents[0])
-        if len(extents) == 1:
-            body((), begin, end)
-        else:
-            last = extents[-1]
+            end = self.function.least(self.function.add(begin, share), extents[axis])
 
-            def row(index: Integer) -> None:
-                self.nest(extents[1:-1], lambda inner: body((index, *inner), 0, last))
+        def inside(at: int, indices: tuple[Integer, ...]) -> None:
+            first, last = (begin, end) if at == axis else (0, extents[at])
+            if at == len(extents) - 1:
+                body(indices, first, last)
+            else:
+                self.function.loop(first, last, 1, lambda index: inside(at + 1, (*indices, index)))
 
-            self.function.loop(begin, end, 1, row)
+        inside(0, ())
         return tiles
 
     def vectors(self, begin: Integer, end: Integer, extent: int, body: Callable[[Integer, int | None], None]) -> None:
@@ -245,14 +265,5 @@ class Frame:
             self.function.when(self.function.below(whole, end), lambda: body(whole, rest))
 
 
-def weight(lowering: Lowering, rows: Sequence[int]) -> int:
-    """What a chain of rows costs an element, in plain operations: an elementary function counts for many."""
-    return sum(12 if lowering.spec.rows[row].opcode.name in _DEAR else 1 for row in rows) or 1
-
-
-_DEAR = {"Exp", "Ln", "Tanh", "Sin", "Cos", "Log1p", "Expm1", "Erf", "ErfDerivative", "Powf"}
-
-
-def total(extents: Sequence[int]) -> int:
-    """How many places a nest has."""
-    return prod(extents)
+def _lines(size: int) -> int:
+    return -(-size // LINE) * LINE

@@ -1,209 +1,247 @@
-"""What each reduction does with the rows of its operand."""
+"""Rows in one pass of memory: elementwise work and reductions of one axis, as many passes over a row as it takes.
+
+A row stays in the nearest cache between its passes. What costs little is worked out again in each; the rest is kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from topos.backend.native.arithmetic import Arithmetic
+from topos.backend.native.costs import is_dear, lanes_up_to, weight
+from topos.backend.native.evaluator import Evaluator, Value
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.loops import readable
-from topos.backend.native.nest import Frame, Place, merged, total, weight
+from topos.backend.native.nest import Frame, Place, merged
+from topos.backend.native.passes import Gathered, Passes
+from topos.backend.native.placement import WHOLE
 from topos.backend.native.program import Call
-from topos.backend.native.registers import Integer
-from topos.backend.native.rows import LANES, Across, Along, Rows, finite_or_zero, minus
+from topos.backend.native.registers import Integer, Operand
+from topos.backend.native.rows import LANES, Accumulator, Across, Along, finite_or_zero
 from topos.backend.native.target import Target
-from topos.backend.native.views import dense, dense_strides
-from topos.backend.native.vocabulary import Lanes
-from topos.op import LogSoftmax, LogSumExp, MaxAlong, Opcode, Sum, SumAlong
-from topos.op.reduction import AlongAxis
-
-Reduce = Callable[[Rows, "Terms"], None]
-ROOM = 4096
-"""Block totals that fit on a stack; longer sums take the general path."""
+from topos.backend.native.views import dense, dense_strides, flat
+from topos.backend.native.vocabulary import Lanes, NativeReading
+from topos.op import LogSoftmax, LogSumExp
+from topos.shape import Shape
 
 
-class Terms:
-    """A row's terms and where its results go; both in the accumulator's registers."""
-
-    def __init__(
-        self, load: Callable[[Integer, int | None], Lanes], put: Callable[[Integer, int | None, Lanes], None]
-    ) -> None:
-        self.load = load
-        self.put = put
+def row_group(lowering: Lowering, group: Group, target: Target) -> Call | None:
+    """The kernel of a group that walks one axis."""
+    assert group.axis is not None
+    rows = Rows(lowering, group, target)
+    tiles = rows.all_rows()
+    return Call((rows.frame.kernel("rows" if rows.is_along else "columns", tiles),), rows.frame.pointers)
 
 
-def reduction(lowering: Lowering, group: Group, target: Target) -> Call | None:
-    """A reduction over rows, with the elementwise rows that only it reads worked out as its terms."""
-    row = group.rows[-1]
-    recorded = lowering.spec.rows[row]
-    opcode = recorded.opcode
-    (operand,) = recorded.operands
-    shape = lowering.spec.rows[operand].shape
-    work = _WORK.get(type(opcode))
-    if work is None or not readable(lowering, group):
-        return None
-    axis = opcode.axis if isinstance(opcode, AlongAxis) else None
-    if axis is None:
-        return _whole(lowering, group, target, operand, work)
-    inner = prod(shape[axis + 1 :])
-    extent = shape[axis]
-    if extent > ROOM * 512:
-        return None
-    return _axis(lowering, group, target, operand, work, axis, along=inner == 1)
+class Rows:
+    """A kernel over the rows of a group: its operands laid out, and what is known of the row it stands at."""
 
+    def __init__(self, lowering: Lowering, group: Group, target: Target) -> None:
+        self.lowering = lowering
+        self.group = group
+        self.passes = Passes(lowering, group)
+        assert group.axis is not None
+        self.shape, self.axis = group.shape, group.axis
+        if group.axis == WHOLE:
+            self.shape, self.axis = Shape((group.shape.volume,)), 0
+        self.extent = self.shape[self.axis]
+        self.is_along = prod(self.shape[self.axis + 1 :]) == 1
+        self.frame = Frame(lowering, target, self._lanes(target))
+        self.one = NativeReading(self.frame.function, 1, target) if self.is_along else self.frame.reading
+        self.evaluator = Evaluator(self.frame, group)
+        self.walk = (Along if self.is_along else Across)(self.frame, self.extent)
+        self.is_single = self.extent <= (self.frame.lanes if self.is_along else 1)
+        self.outputs: dict[int, Operand] = {}
+        self.steps: dict[int, list[int]] = {}
+        self._operands()
+        self.rooms = {} if self.is_single else {row: self._room(row) for row in sorted(self.passes.kept)}
+        self.held: dict[int, Lanes] = {}
+        self.across: dict[int, Lanes] = {}
+        self.spread: dict[object, Lanes] = {}
+        self._shift: dict[int, Lanes] = {}
 
-def _frame(lowering: Lowering, group: Group, target: Target, lanes: int) -> Frame:
-    frame = Frame(lowering, group.rows[:-1], target, lanes)
-    for row in group.reads:
-        frame.read(row)
-    return frame
+    def _lanes(self, target: Target) -> int:
+        if self.is_along:
+            return lanes_up_to(LANES, self.extent)
+        spec = self.lowering.spec
+        items = [(spec.rows[row].element or spec.element).accumulator.dtype.itemsize for row in self.group.rows]
+        registers = 1 if any(is_dear(self.lowering, row) for row in self.group.rows) else 4
+        return lanes_up_to(registers * target.lanes(max(items)), prod(self.shape[self.axis + 1 :]))
 
+    # operands
+    def _operands(self) -> None:
+        """Reads and results, each with its steps: the axes before, the axis, the axes after."""
+        frame, axis = self.frame, self.axis
+        reads = [frame.read(operand) for operand in self.group.reads]
+        self.given = {operand: read.maps for operand, read in frame.reads.items()}
+        maps = [
+            self._over(self.lowering.spec.rows[operand].shape, map)
+            for operand, read in zip(self.group.reads, reads, strict=True)
+            for map in read.maps
+        ]
+        for row in self.group.writes:
+            shape = self.lowering.spec.rows[row].shape
+            self.outputs[row] = frame.add(dense(row, shape), frame.element(row).dtype.itemsize)
+            maps.append(self._over(shape, list(dense_strides(shape))))
+        self.before, before = merged(self.shape[:axis], [map[:axis] for map in maps])
+        self.after, after = merged(self.shape[axis + 1 :], [map[axis + 1 :] for map in maps])
+        steps = iter(
+            [*first, map[axis]] if self.is_along else [*first, *last[:-1], map[axis], last[-1]]
+            for map, first, last in zip(maps, before, after, strict=True)
+        )
+        for read in reads:
+            read.maps = [next(steps) for _ in read.maps]
+            read.is_still = read.element is not None and read.maps[0][-1 if self.is_along else -2] == 0
+        self.steps = {row: next(steps) for row in self.group.writes}
 
-def _terms(frame: Frame, operand: int, place: Place) -> Lanes:
-    """The operand's numbers at a place."""
-    if operand in frame.rows:
-        return frame.evaluate(place)[operand]
-    return frame.value(operand, place, frame.element(operand))
+    def _over(self, shape: Shape, map: list[int]) -> list[int]:
+        """An operand's strides over the group's axes: one number per row does not move along the axis."""
+        if self.group.axis != WHOLE:
+            return map if shape == self.group.shape else [*map[: self.axis], 0, *map[self.axis :]]
+        if shape != self.group.shape:
+            return [0]
+        extents, (steps,) = merged(shape, [map])
+        return [steps[-1]] if len(extents) == 1 else [1]
 
+    def _room(self, row: int) -> Operand:
+        """Memory for a value of each place of a row of the group."""
+        type = self.frame.arithmetic(self.frame.element(row)).type
+        count = -(-self.extent // self.frame.lanes) if self.is_along else self.extent
+        return self.frame.room(type, count)
 
-def _whole(lowering: Lowering, group: Group, target: Target, operand: int, work: Reduce) -> Call | None:
-    """All elements as one row; written out first where some operand does not step through them evenly."""
-    frame = _frame(lowering, group, target, LANES)
-    reads = frame.reads()
-    extents, steps = merged(lowering.spec.rows[operand].shape, [frame.strides(row) for row in reads])
-    if total(extents) > ROOM * 512:
-        return None
-    for row, own in zip(reads, steps, strict=True):
-        frame.address(row, own)
-    row = group.rows[-1]
-    own_m = frame.arithmetic(frame.element(row))
-    result = frame.add(dense(row, group.shape), own_m.element.dtype.itemsize)
-    m = frame.arithmetic(own_m.element.accumulator)
+    def not_flat(self) -> list[int]:
+        """The operands that are not read number after number, in a group that takes all axes together."""
+        full = [o for o in self.group.reads if self.lowering.spec.rows[o].shape == self.group.shape]
+        return [o for o in full if self.lowering.is_one_hot(o) or not flat(self.lowering.views[o])]
 
-    def load(index: Integer, count: int | None) -> Lanes:
-        return _terms(frame, operand, Place((), index, count))
+    # rows
+    def all_rows(self) -> int:
+        """Every row of the group; answers the number of tiles."""
+        size = prod(self.shape) * weight(self.lowering, self.group.rows)
+        if self.is_along:
+            return self.frame.tiled([*self.before, 1], size, lambda outer, begin, end: self._row(outer, 0, None))
 
-    scratch_bytes = 0
-    if len(extents) > 1:
-        scratch_bytes = total(extents) * own_m.element.dtype.itemsize
-        load = _written_out(frame, operand, extents, own_m)
-    terms = Terms(load, lambda index, count, value: own_m.store(own_m.rounded(value), result, 1))
-    work(Along(frame, m, total(extents)), terms)
-    return Call((frame.function.kernel("reduction", 1, scratch_bytes),), frame.pointers)
+        def columns(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
+            self.frame.vectors(begin, end, self.after[-1], lambda index, count: self._row(outer, index, count))
 
+        return self.frame.tiled([*self.before, *self.after], size, columns)
 
-def _written_out(frame: Frame, operand: int, extents: list[int], m: Arithmetic) -> Callable[..., Lanes]:
-    """Puts the terms next to one another into scratch, and reads them from there."""
-    scratch = frame.function.argument(len(frame.pointers))
-    strides = dense_strides(extents)
+    def _row(self, outer: tuple[Integer, ...], inner: Integer, count: int | None) -> None:
+        self.begin(outer, inner, count)
+        for index in range(self.passes.count):
+            gathered = self.passes.gathered[index]
+            results = self.walk.walk(
+                [self.accumulator(what) for what in gathered],
+                lambda at, present, index=index: self.body(index, at, present),  # type: ignore[misc]
+            )
+            for what, result in zip(gathered, results, strict=True):
+                self.gather(what, result)
+            self.known(index + 1)
 
-    def put(outer: tuple[Integer, ...], index: Integer, count: int | None) -> None:
-        offset = index
-        for position, step in zip(outer, strides, strict=False):
-            offset = frame.function.add(offset, frame.function.multiply(position, step))
-        m.store(_terms(frame, operand, Place(outer, index, count)), m.offset(scratch, offset), count)
+    def begin(self, outer: tuple[Integer, ...], inner: Integer, count: int | None) -> None:
+        """Stands at a row; loads what is the same all along it."""
+        self.outer, self.inner, self.count = outer, inner, count
+        self.held, self.across, self.spread, self._shift = {}, {}, {}, {}
+        self.place = Place(outer, 0, None) if self.is_along else Place((*outer, 0), inner, count)
+        self._row_value = self.evaluator.values(self.place, self.across, None, self.one)
+        for operand, read in self.frame.reads.items():
+            if read.is_still:
+                value = self._row_value(operand, self.frame.element(operand))
+                if self.lowering.spec.rows[operand].shape == self.group.shape:
+                    self.spread[operand] = self._everywhere(value)
+        self.known(0)
 
-    last = extents[-1]
-    frame.nest(
-        extents[:-1],
-        lambda outer: frame.vectors(0, last, last, lambda index, count: put(outer, index, count)),
-    )
-    return lambda index, count: m.load(m.offset(scratch, index), count)
+    def known(self, stage: int) -> None:
+        """Works out the rows of one number per row that are known before a pass."""
+        for row in self.passes.across(stage):
+            self._set(row, self.evaluator.apply(row, self.one, self._row_value))
 
+    def _set(self, row: int, value: Lanes) -> None:
+        self.across[row] = value
+        self.spread[("row", row)] = self._everywhere(value)
+        if row in self.outputs:
+            m = self.frame.arithmetic(self.frame.element(row), self.one)
+            self.frame.store(m, value, self.outputs[row], self.steps[row], self.place)
 
-def _axis(
-    lowering: Lowering, group: Group, target: Target, operand: int, work: Reduce, axis: int, along: bool
-) -> Call | None:
-    """One axis: its terms in the lanes where it is the last, else neighbouring rows in them."""
-    shape = lowering.spec.rows[operand].shape
-    row = group.rows[-1]
-    element = lowering.spec.rows[row].element or lowering.spec.element
-    lanes = LANES if along else target.lanes(element.accumulator.dtype.itemsize)
-    frame = _frame(lowering, group, target, lanes)
-    reads = frame.reads()
-    keeps = isinstance(lowering.spec.rows[row].opcode, LogSoftmax)
-    own_m = frame.arithmetic(element)
-    m = frame.arithmetic(element.accumulator)
-    result = frame.add(dense(row, group.shape), element.dtype.itemsize)
-    # Strides of the result over the operand's axes: the reduced one does not move it.
-    own = list(dense_strides(group.shape))
-    written = own if keeps else [*own[:axis], 0, *own[axis:]]
-    strides = [[*frame.strides(read)] for read in reads]
-    before, steps_before = merged(shape[:axis], [part[:axis] for part in (*strides, written)])
-    after, steps_after = merged(shape[axis + 1 :], [part[axis + 1 :] for part in (*strides, written)])
-    for at, read in enumerate(reads):
-        if along:
-            frame.address(read, [*steps_before[at], strides[at][axis]])
+    def _everywhere(self, value: Lanes) -> Lanes:
+        if not self.is_along or self.frame.lanes == 1:
+            return value
+        type = self.frame.reading.type(value.type.item)
+        return self.frame.reading.lanes_of(self.frame.function.spread(type, value))
+
+    # what is accumulated
+    def accumulator(self, what: Gathered) -> Accumulator:
+        """The accumulator of a reduction."""
+        return Accumulator(self._accumulated(what.row), what.kind != "largest")
+
+    def _accumulated(self, row: int, reading: NativeReading | None = None) -> Arithmetic:
+        return self.frame.arithmetic(self.frame.element(row).accumulator, reading)
+
+    def gather(self, what: Gathered, result: Lanes) -> None:
+        """Takes what a pass has gathered."""
+        row, opcode = what.row, self.lowering.spec.rows[what.row].opcode
+        own = self.frame.arithmetic(self.frame.element(row), self.one)
+        m = self._accumulated(row, self.one)
+        if not isinstance(opcode, LogSumExp | LogSoftmax):
+            self._set(row, own.rounded(result))
+        elif what.kind == "largest":
+            self._shift[row] = finite_or_zero(m, result)
+            self.spread[("shift", row)] = self._everywhere(self._shift[row])
+        elif isinstance(opcode, LogSumExp):
+            self._set(row, own.rounded(m.add(self._shift[row], m.ln(result))))
         else:
-            frame.address(read, [*steps_before[at], *steps_after[at][:-1], strides[at][axis], steps_after[at][-1]])
-    places = [*steps_before[-1], *([] if along else steps_after[-1])]
+            self.spread[("logarithm", row)] = self._everywhere(m.ln(result))
 
-    def at_rows(outer: tuple[Integer, ...], inner: Integer, count: int | None) -> None:
-        rows: Rows = (Along if along else Across)(frame, m, shape[axis])
+    # places
+    def body(self, index: int, at: Integer, present: int | None) -> list[Lanes]:
+        """A pass at a place of the row: what it works out and stores; answers the terms that it gathers."""
+        place = Place(self.outer, at, present) if self.is_along else Place((*self.outer, at), self.inner, self.count)
+        held = self.held if self.is_single else {}
+        value = self.evaluator.values(place, held, self._known)
+        for row in self.passes.recalled[index]:
+            if row not in held:
+                held[row] = self._recalled(row, place, at)
+        for row in self.passes.evaluated[index]:
+            if row not in held:
+                held[row] = self._evaluated(row, value)
+        for row in self.passes.stored[index]:
+            m = self.frame.arithmetic(self.frame.element(row))
+            self.frame.store(m, held[row], self.outputs[row], self.steps[row], place)
+        for row in self.rooms:
+            if self.passes.stage[row] == index:
+                self._keep(row, at, held[row])
+        return [self._term(what, value) for what in self.passes.gathered[index]]
 
-        def load(index: Integer, present: int | None) -> Lanes:
-            place = Place(outer, index, present) if along else Place((*outer, index), inner, count)
-            return _terms(frame, operand, place)
+    def _known(self, operand: int, base: int | None) -> Lanes | None:
+        return self.spread.get(operand if base is None else ("row", base))
 
-        def put(index: Integer, present: int | None, value: Lanes) -> None:
-            offset: Integer = frame.function.multiply(index, written[axis])
-            for position, step in zip((*outer, inner), places, strict=False):
-                offset = frame.function.add(offset, frame.function.multiply(position, step))
-            own_m.store(own_m.rounded(value), own_m.offset(result, offset), present if along else count)
+    def _evaluated(self, row: int, value: Value) -> Lanes:
+        recorded = self.lowering.spec.rows[row]
+        if not isinstance(recorded.opcode, LogSoftmax):
+            return self.evaluator.apply(row, self.frame.reading, value)
+        m, own = self._accumulated(row), self.frame.arithmetic(self.frame.element(row))
+        below = m.sub(value(recorded.operands[0], own.element), self.spread[("shift", row)])
+        return own.rounded(m.sub(below, self.spread[("logarithm", row)]))
 
-        work(rows, Terms(load, put))
+    def _term(self, what: Gathered, value: Value) -> Lanes:
+        operand, element = self.passes.operand(what.row), self.frame.element(what.row)
+        term = value(operand, element)
+        if what.kind != "exponentials":
+            return term
+        m = self._accumulated(what.row)
+        return m.exp(m.sub(term, self.spread[("shift", what.row)]))
 
-    size = total(shape) * weight(lowering, group.rows)
-    if along:
-        extents = [*before, 1]
-        tiles = frame.tiled(extents, size, lambda outer, begin, end: at_rows(outer, 0, None))
-        return Call((frame.function.kernel("rows", tiles),), frame.pointers)
+    # what a later pass reads back
+    def _keep(self, row: int, at: Integer, value: Lanes) -> None:
+        self.frame.function.store(value, self._kept_at(row, at), min(64, value.type.bytes))
 
-    def columns(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
-        frame.vectors(begin, end, after[-1], lambda index, count: at_rows(outer, index, count))
+    def _recalled(self, row: int, place: Place, at: Integer) -> Lanes:
+        m = self.frame.arithmetic(self.frame.element(row))
+        if row in self.outputs:
+            return self.frame.load(m, self.outputs[row], self.steps[row], place)
+        pointer = self._kept_at(row, at)
+        return self.frame.reading.lanes_of(self.frame.function.load(m.type, pointer, min(64, m.type.bytes)))
 
-    extents = [*before, *after]
-    if extents[0] == 1 and len(extents) == 2:
-        tiles = frame.tiled([extents[1]], size, lambda outer, begin, end: columns((0,), begin, end))
-    else:
-        tiles = frame.tiled(extents, size, columns)
-    return Call((frame.function.kernel("columns", tiles),), frame.pointers)
-
-
-# what each does with a row
-def _sum(rows: Rows, terms: Terms) -> None:
-    terms.put(0, 1, rows.total(terms.load))
-
-
-def _max(rows: Rows, terms: Terms) -> None:
-    terms.put(0, 1, rows.maximum(terms.load))
-
-
-def _shifted(rows: Rows, terms: Terms) -> tuple[Lanes, Lanes]:
-    """The row's finite maximum, and the logarithm of the sum of the exponentials of what lies below it."""
-    m = rows.m
-    shift = finite_or_zero(m, rows.maximum(terms.load))
-    below = minus(m, terms.load, shift)
-    return shift, m.ln(rows.total(lambda index, count: m.exp(below(index, count))))
-
-
-def _logsumexp(rows: Rows, terms: Terms) -> None:
-    shift, logarithm = _shifted(rows, terms)
-    terms.put(0, 1, rows.m.add(shift, logarithm))
-
-
-def _log_softmax(rows: Rows, terms: Terms) -> None:
-    m = rows.m
-    shift, logarithm = _shifted(rows, terms)
-    below = minus(m, terms.load, shift)
-    rows.each(lambda index, count: terms.put(index, count, m.sub(below(index, count), logarithm)))
-
-
-_WORK: dict[type[Opcode], Reduce] = {
-    Sum: _sum,
-    SumAlong: _sum,
-    MaxAlong: _max,
-    LogSumExp: _logsumexp,
-    LogSoftmax: _log_softmax,
-}
+    def _kept_at(self, row: int, at: Integer) -> Operand:
+        type = self.frame.arithmetic(self.frame.element(row)).type
+        item = type.of_one() if self.is_along else type
+        return self.frame.function.offset(self.rooms[row], item, at)

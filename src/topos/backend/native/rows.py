@@ -1,17 +1,17 @@
-"""Kernels that take an axis together: sums, maxima and the normalizers, in the stated order of accumulation.
+"""Walking an axis: sums and maxima of all its terms, in the stated order of accumulation.
 
-Two layouts share one algorithm each. Along: the axis is the last, 32 of its terms fill the lanes of one register of
-terms, and what is known of a row stands in every lane. Across: the lanes are neighbouring rows, each with its own term.
+Two layouts share one interface. Along: the axis is the last, its terms fill the lanes, and what is gathered is one
+number. Across: the lanes are neighbouring rows, each with its own term and its own result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.nest import Frame
-from topos.backend.native.registers import Integer, Operand, listed, vector
+from topos.backend.native.registers import INT64, Integer, Operand, listed, vector
 from topos.backend.native.vocabulary import Lanes
 
 LANES = 32
@@ -19,213 +19,218 @@ LANES = 32
 BLOCK = 512
 """Terms in one block of a sum; the totals of the blocks are the terms of another one."""
 
+Body = Callable[[Integer, int | None], list[Lanes]]
+"""What a pass does at an index, with how many terms exist from there on; answers a term for each accumulator."""
 Load = Callable[[Integer, int | None], Lanes]
-"""The terms from an index on, of which the first `count` exist."""
 
 
-class Rows(Protocol):
-    """One row (or one register's worth of rows) of `extent` terms."""
+class Accumulator(NamedTuple):
+    """The sum or the largest of the terms, in the accumulator's arithmetic."""
 
     m: Arithmetic
-    """The accumulator's arithmetic."""
-    extent: int
+    is_sum: bool
 
-    def maximum(self, load: Load) -> Lanes:
-        """The largest term, NaN if any is, plus `+0.0`."""
+    def neutral(self) -> Lanes:
+        """What no term changes; a sum never holds -0.0, so the `+0.0` of an absent term changes nothing either."""
+        return self.m.constant(0.0 if self.is_sum else float("-inf"))
 
-    def total(self, load: Load) -> Lanes:
-        """`S` of the terms."""
+    def combine(self, left: Lanes, right: Lanes) -> Lanes:
+        """Two parts of the terms."""
+        return left + right if self.is_sum else self.m.maximum(left, right)
 
-    def each(self, body: Callable[[Integer, int | None], None]) -> None:
-        """Runs a body for every register of terms."""
+
+class Walk(Protocol):
+    """An axis of one row, or of one register's worth of rows."""
+
+    def walk(self, wanted: Sequence[Accumulator], body: Body) -> list[Lanes]:
+        """Runs a pass; answers what each accumulator gathered."""
 
 
 class Along:
-    """The terms of one row in the lanes."""
+    """The terms of one row in the lanes: 32, or fewer where the row is shorter. Results are scalars."""
 
-    def __init__(self, frame: Frame, m: Arithmetic, extent: int) -> None:
+    def __init__(self, frame: Frame, extent: int) -> None:
         self.frame = frame
-        self.m = m
         self.extent = extent
+        self.lanes = frame.lanes
 
-    def maximum(self, load: Load) -> Lanes:
-        """Lane by lane, then the lanes in halves: any order has the same bits."""
-        lowest = self.m.constant(float("-inf"))
+    def walk(self, wanted: Sequence[Accumulator], body: Body) -> list[Lanes]:
+        """One loop, or one per block of 512 terms where there are sums of more."""
+        start = [each.neutral() for each in wanted]
+        if self.extent <= BLOCK or not any(each.is_sum for each in wanted):
+            held = self.steps(0, self.extent, wanted, body, start)
+            return [self.folded(each, part) for each, part in zip(wanted, held, strict=True)]
+        blocks = -(-self.extent // BLOCK)
+        totals = [self.frame.room(each.m.type.of_one(), blocks) if each.is_sum else None for each in wanted]
 
-        def step(index: Integer, count: int | None, held: Lanes) -> Lanes:
-            return self.m.maximum(held, self._or(load(index, count), count, lowest))
+        def block(at: Integer, terms: int, largest: Sequence[Operand]) -> list[Operand]:
+            carried = iter(largest)
+            begin = [each.neutral() if each.is_sum else self._lanes(next(carried)) for each in wanted]
+            held = self.steps(self.frame.function.multiply(at, BLOCK), terms, wanted, body, begin)
+            for each, part, place in zip(wanted, held, totals, strict=True):
+                if place is not None:
+                    self.put(self.folded(each, part), place, at)
+            return [part for each, part in zip(wanted, held, strict=True) if not each.is_sum]
 
-        held = self._steps(0, self.extent, step, lowest)
-        return self._everywhere(self._folded(held, self.m.maximum)) + 0.0
+        whole, rest = divmod(self.extent, BLOCK)
+        largest: Sequence[Operand] = [each.neutral() for each in wanted if not each.is_sum]
+        largest = self.frame.function.loop(0, whole, 1, lambda at, *held: block(at, BLOCK, held), largest)
+        if rest:
+            largest = block(whole, rest, largest)
+        found = iter(largest)
+        return [
+            self.folded(each, self._lanes(next(found))) if place is None else self.sum(each, blocks, place)
+            for each, place in zip(wanted, totals, strict=True)
+        ]
 
-    def total(self, load: Load) -> Lanes:
-        """Blocks of 512 by lanes, their totals likewise."""
-        return self._everywhere(self._sum(self.extent, load))
+    def sum(self, wanted: Accumulator, terms: int, place: Operand) -> Lanes:
+        """`S` of numbers that lie next to one another."""
+        walk = Along(self.frame, terms)
+        (result,) = walk.walk([wanted], lambda index, count: [self._held(wanted.m, place, index, count)])
+        return result
 
-    def each(self, body: Callable[[Integer, int | None], None]) -> None:
-        """Registers of 32 terms."""
+    def steps(
+        self, first: Integer, terms: int, wanted: Sequence[Accumulator], body: Body, start: Sequence[Lanes]
+    ) -> list[Lanes]:
+        """The accumulators after the terms from `first` on, a register of them at a time."""
+        function, lanes = self.frame.function, self.lanes
+        whole = terms // lanes * lanes
 
-        def step(index: Integer, count: int | None, held: Lanes) -> Lanes:
-            body(index, count)
-            return held
+        def step(index: Integer, count: int | None, held: Sequence[Operand]) -> list[Lanes]:
+            terms = body(function.add(first, index), count)
+            return [
+                each.combine(self._lanes(part), self._or(term, count, each.neutral()))
+                for each, part, term in zip(wanted, held, terms, strict=True)
+            ]
 
-        self._steps(0, self.extent, step, self.m.constant(0.0))
-
-    def _sum(self, terms: int, load: Load) -> Operand:
-        """`S` of `terms` terms, a scalar."""
-        if terms <= BLOCK:
-            return self._block(0, terms, load)
-        function, item = self.frame.function, self.m.type.of_one()
-        blocks = -(-terms // BLOCK)
-        totals = function.room(item, blocks)
-        whole = terms // BLOCK
-
-        def block(at: Integer) -> None:
-            function.store(
-                self._block(function.multiply(at, BLOCK), BLOCK, load), function.offset(totals, item, at), item.bytes
-            )
-
-        function.loop(0, whole, 1, block)
-        if terms % BLOCK:
-            last = self._block(whole * BLOCK, terms % BLOCK, load)
-            function.store(last, function.offset(totals, item, whole), item.bytes)
-        return self._sum(blocks, lambda index, count: self._held(totals, index, count))
-
-    def _held(self, totals: Operand, index: Integer, count: int | None) -> Lanes:
-        function, type = self.frame.function, self.m.type
-        pointer = function.offset(totals, type.of_one(), index)
-        if count is None:
-            return self.frame.reading.lanes_of(function.load(type, pointer, type.of_one().bytes))
-        mask = function.prefix(LANES, count)
-        return self.frame.reading.lanes_of(function.load_masked(type, pointer, mask, type.of_one().bytes))
-
-    def _block(self, first: Integer, terms: int, load: Load) -> Operand:
-        """At most 512 terms: added to 32 lanes in order, which then fold in halves.
-
-        A lane never holds -0.0, so the `+0.0` of a term that does not exist changes nothing.
-        """
-        zero = self.m.constant(0.0)
-        held = self._steps(first, terms, lambda i, count, held: held + self._or(load(i, count), count, zero), zero)
-        return self._folded(held, lambda left, right: left + right)
-
-    def _steps(
-        self, first: Integer, terms: int, step: Callable[[Integer, int | None, Lanes], Lanes], held: Lanes
-    ) -> Lanes:
-        """`held = step(index, count, held)` over registers of terms from `first` on."""
-        function, reading = self.frame.function, self.frame.reading
-        whole = terms // LANES * LANES
-
-        def round_at(index: Integer, carried: Operand) -> list[Operand]:
-            return [step(function.add(first, index), None, reading.lanes_of(carried))]
-
-        if whole:
-            held = reading.lanes_of(function.loop(0, whole, LANES, round_at, [held])[0])
+        held: Sequence[Operand] = function.loop(0, whole, lanes, lambda at, *held: step(at, None, held), start)
         if terms - whole:
-            held = step(function.add(first, whole), terms - whole, held)
-        return held
+            held = step(whole, terms - whole, held)
+        return [self._lanes(part) for part in held]
 
-    def _or(self, value: Lanes, count: int | None, other: Lanes) -> Lanes:
-        if count is None:
-            return value
-        mask = self.frame.reading.lanes_of(self.frame.function.prefix(LANES, count))
-        return self.frame.reading.select(mask, value, other)  # type: ignore[no-any-return]
-
-    def _folded(self, held: Lanes, combine: Callable[[Lanes, Lanes], Lanes]) -> Operand:
-        function, reading = self.frame.function, self.frame.reading
-        half = LANES // 2
+    def folded(self, wanted: Accumulator, held: Lanes) -> Lanes:
+        """The lanes in halves, as a scalar; a maximum takes `+0.0`."""
+        function, half = self.frame.function, held.type.lanes // 2
         while half:
             type = vector(held.type.item, half)
             parts = []
             for start in (0, half):
                 if half == 1:
-                    parts.append(reading.lanes_of(function.let(type, f"extractelement {held}, i64 {start}")))
+                    parts.append(self._lanes(function.let(type, f"extractelement {held}, i64 {start}")))
                     continue
                 order = listed(vector("i32", half), tuple(range(start, start + half)))
                 text = f"shufflevector {held}, {held.type.text} poison, {order}"
-                parts.append(reading.lanes_of(function.let(type, text)))
-            held = combine(*parts)
+                parts.append(self._lanes(function.let(type, text)))
+            held = wanted.combine(*parts)
             half //= 2
-        return held
+        return held if wanted.is_sum else held + 0.0
 
-    def _everywhere(self, scalar: Operand) -> Lanes:
-        return self.frame.reading.lanes_of(self.frame.function.spread(self.m.type, scalar))
+    def put(self, value: Lanes, place: Operand, at: Integer) -> None:
+        """Stores a scalar as number `at` from a place on."""
+        function = self.frame.function
+        function.store(value, function.offset(place, value.type, at), value.type.bytes)
+
+    def _held(self, m: Arithmetic, place: Operand, index: Integer, count: int | None) -> Lanes:
+        function, item = self.frame.function, m.type.of_one()
+        pointer = function.offset(place, item, index)
+        return self._lanes(function.load_first(m.type, pointer, m.type.lanes if count is None else count, item.bytes))
+
+    def _or(self, value: Lanes, count: int | None, other: Lanes) -> Lanes:
+        if count is None or count == self.lanes:
+            return value
+        mask = self._lanes(self.frame.function.prefix(self.lanes, count))
+        return self.frame.reading.select(mask, value, other)  # type: ignore[no-any-return]
+
+    def _lanes(self, operand: Operand) -> Lanes:
+        return self.frame.reading.lanes_of(operand)
 
 
 class Across:
-    """One term of each of neighbouring rows in the lanes; `count` of them exist, where it is given."""
+    """One term of each of neighbouring rows in the lanes."""
 
-    def __init__(self, frame: Frame, m: Arithmetic, extent: int) -> None:
+    def __init__(self, frame: Frame, extent: int) -> None:
         self.frame = frame
-        self.m = m
         self.extent = extent
 
-    def maximum(self, load: Load) -> Lanes:
-        """Term by term."""
-        reading = self.frame.reading
+    def walk(self, wanted: Sequence[Accumulator], body: Body) -> list[Lanes]:
+        """One loop, or one per block of 512 terms where there are sums of more."""
+        function = self.frame.function
+        sums = [each for each in wanted if each.is_sum]
+        largest: Sequence[Operand] = [each.neutral() for each in wanted if not each.is_sum]
+        rooms = [self.frame.room(each.m.type, min(self.extent, LANES)) for each in sums]
+        if self.extent <= BLOCK or not sums:
+            totals, largest = self._block(0, self.extent, wanted, body, rooms, largest)
+            return self._results(wanted, totals, largest)
+        blocks = -(-self.extent // BLOCK)
+        places = [self.frame.room(each.m.type, blocks) for each in sums]
 
-        def step(index: Integer, held: Operand) -> list[Operand]:
-            return [self.m.maximum(reading.lanes_of(held), load(index, None))]
+        def block(at: Integer, terms: int, held: Sequence[Operand]) -> Sequence[Operand]:
+            totals, after = self._block(function.multiply(at, BLOCK), terms, wanted, body, rooms, held)
+            for total, place in zip(totals, places, strict=True):
+                function.store(total, function.offset(place, total.type, at), total.type.bytes)
+            return after
 
-        lowest = self.m.constant(float("-inf"))
-        return reading.lanes_of(self.frame.function.loop(0, self.extent, 1, step, [lowest])[0]) + 0.0
+        whole, rest = divmod(self.extent, BLOCK)
+        largest = function.loop(0, whole, 1, lambda at, *held: block(at, BLOCK, held), largest)
+        if rest:
+            largest = block(whole, rest, largest)
+        totals = [self._sum(each, blocks, place) for each, place in zip(sums, places, strict=True)]
+        return self._results(wanted, totals, largest)
 
-    def total(self, load: Load) -> Lanes:
-        """The 32 lanes of the sum are 32 registers in memory, one per `i mod 32`."""
-        return self._sum(self.extent, load)
+    def _sum(self, wanted: Accumulator, terms: int, place: Operand) -> Lanes:
+        walk = Across(self.frame, terms)
+        (result,) = walk.walk([wanted], lambda index, count: [self._at(wanted.m, place, index)])
+        return result
 
-    def each(self, body: Callable[[Integer, int | None], None]) -> None:
-        """One term of each row at a time."""
-        self.frame.function.loop(0, self.extent, 1, lambda index: body(index, None))
+    def _results(self, wanted: Sequence[Accumulator], sums: list[Lanes], largest: Sequence[Operand]) -> list[Lanes]:
+        totals, found = iter(sums), iter(largest)
+        return [next(totals) if each.is_sum else self._lanes(next(found)) + 0.0 for each in wanted]
 
-    def _sum(self, terms: int, load: Load) -> Lanes:
-        if terms <= BLOCK:
-            return self._block(0, terms, load)
-        function, type = self.frame.function, self.m.type
-        blocks = -(-terms // BLOCK)
-        totals = function.room(type, blocks)
-        whole = terms // BLOCK
+    def _block(
+        self,
+        first: Integer,
+        terms: int,
+        wanted: Sequence[Accumulator],
+        body: Body,
+        rooms: Sequence[Operand],
+        largest: Sequence[Operand],
+    ) -> tuple[list[Lanes], Sequence[Operand]]:
+        """At most 512 terms: the 32 lanes of a sum are registers in memory, one per `i mod 32`, folded in halves."""
+        function = self.frame.function
+        sums = [each for each in wanted if each.is_sum]
 
-        def block(at: Integer) -> None:
-            total = self._block(function.multiply(at, BLOCK), BLOCK, load)
-            function.store(total, function.offset(totals, type, at), type.bytes)
+        def clear(lane: Integer) -> None:
+            for each, room in zip(sums, rooms, strict=True):
+                self._put(each.neutral(), room, lane)
 
-        function.loop(0, whole, 1, block)
-        if terms % BLOCK:
-            last = self._block(whole * BLOCK, terms % BLOCK, load)
-            function.store(last, function.offset(totals, type, whole), type.bytes)
-        return self._sum(blocks, lambda index, count: self._at(totals, index))
+        def at(index: Integer, *held: Operand) -> list[Operand]:
+            lane = index
+            if terms > LANES:
+                lane = index % LANES if isinstance(index, int) else function.let(INT64, f"and i64 {index.text}, 31")
+            places, before = iter(rooms), iter(held)
+            after: list[Operand] = []
+            for each, term in zip(wanted, body(function.add(first, index), None), strict=True):
+                if each.is_sum:
+                    room = next(places)
+                    # A lane's first term is added to +0.0, as the rule says: -0.0 becomes +0.0.
+                    self._put(self._at(each.m, room, lane) + term if terms > LANES else term + 0.0, room, lane)
+                else:
+                    after.append(each.combine(self._lanes(next(before)), term))
+            return after
 
-    def _at(self, place: Operand, index: Integer) -> Lanes:
-        function, type = self.frame.function, self.m.type
-        return self.frame.reading.lanes_of(function.load(type, function.offset(place, type, index), type.bytes))
+        if terms > LANES and sums:
+            function.loop(0, LANES, 1, clear)
+        largest = function.loop(0, terms, 1, at, largest)
+        reached = range(min(terms, LANES))
+        return [
+            self._fold(each, [self._at(each.m, room, lane) for lane in reached])
+            for each, room in zip(sums, rooms, strict=True)
+        ], largest
 
-    def _block(self, first: Integer, terms: int, load: Load) -> Lanes:
-        function, type = self.frame.function, self.m.type
-        reached = min(terms, LANES)
-        lanes = function.room(type, LANES)
-
-        def put(lane: Integer, value: Lanes) -> None:
-            function.store(value, function.offset(lanes, type, lane), type.bytes)
-
-        # A lane's first term is added to +0.0, as the rule says: -0.0 becomes +0.0.
-        function.loop(0, reached, 1, lambda lane: put(lane, load(function.add(first, lane), None) + 0.0))
-
-        def row(start: Integer, count: int) -> None:
-            index = function.add(first, start)
-            function.loop(
-                0, count, 1, lambda lane: put(lane, self._at(lanes, lane) + load(function.add(index, lane), None))
-            )
-
-        whole = terms // LANES * LANES
-        function.loop(LANES, whole, LANES, lambda start: row(start, LANES))
-        if terms > LANES and terms - whole:
-            row(whole, terms - whole)
-        return self._fold([self._at(lanes, lane) for lane in range(reached)])
-
-    def _fold(self, held: list[Lanes]) -> Lanes:
+    def _fold(self, wanted: Accumulator, held: list[Lanes]) -> Lanes:
         """The lanes in halves; one that no term reached would add `+0.0` to what is never -0.0: nothing."""
         if not held:
-            return self.m.constant(0.0)
+            return wanted.neutral()
         half = LANES // 2
         while half:
             held = [
@@ -235,13 +240,19 @@ class Across:
             half //= 2
         return held[0]
 
+    def _put(self, value: Lanes, place: Operand, index: Integer) -> None:
+        function = self.frame.function
+        function.store(value, function.offset(place, value.type, index), min(64, value.type.bytes))
+
+    def _at(self, m: Arithmetic, place: Operand, index: Integer) -> Lanes:
+        function, type = self.frame.function, m.type
+        return self._lanes(function.load(type, function.offset(place, type, index), min(64, type.bytes)))
+
+    def _lanes(self, operand: Operand) -> Lanes:
+        return self.frame.reading.lanes_of(operand)
+
 
 def finite_or_zero(m: Arithmetic, x: Lanes) -> Lanes:
     """`x` where it is finite, else zero."""
     reading = m.reading
     return reading.select(reading.absolute(x) < float("inf"), x, 0.0)  # type: ignore[no-any-return]
-
-
-def minus(m: Arithmetic, load: Load, shift: Lanes) -> Load:
-    """The terms less the shift."""
-    return lambda index, count: m.sub(load(index, count), shift)

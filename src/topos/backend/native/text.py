@@ -215,6 +215,10 @@ class Function:
         self._rooms.append(f"  %r{self._count} = alloca [{count} x {item.text}], align 64")
         return Operand(POINTER, f"%r{self._count}")
 
+    def begin_with(self, *lines: str) -> None:
+        """Lines for the start of the function, known late."""
+        self._rooms += lines
+
     def load(self, type: Type, pointer: Operand, align: int) -> Operand:
         """What lies at an address; LLVM would assume a vector to be aligned to its own size."""
         return self.let(type, f"load {type.text}, ptr {pointer.text}, align {align}")

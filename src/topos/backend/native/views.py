@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -13,7 +14,10 @@ from topos.shape import Shape
 
 
 class View(NamedTuple):
-    """A value of `shape` whose place `(i, j, ...)` is number `offset + i * strides[0] + ...` of the buffer of `row`."""
+    """A value of `shape` whose place `(i, j, ...)` is number `offset + i * strides[0] + ...` of the buffer of `row`.
+
+    The buffer of a selection is counted as if its one-hot rows were written out.
+    """
 
     row: int
     offset: int
@@ -30,9 +34,20 @@ def dense(row: int, shape: Shape) -> View:
     return View(row, 0, shape, dense_strides(shape))
 
 
+@lru_cache(maxsize=4096)
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides, counted in numbers."""
-    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return _strides(tuple(shape))
+
+
+def flat(view: View) -> bool:
+    """Whether its numbers, in row-major order, lie one step apart all through."""
+    walked = [(extent, step) for extent, step in zip(view.shape, view.strides, strict=True) if extent != 1]
+    return all(outer[1] == inner[1] * inner[0] for outer, inner in zip(walked, walked[1:], strict=False))
 
 
 def moved(view: View, opcode: Movement, volume: int) -> View | None:
@@ -41,10 +56,18 @@ def moved(view: View, opcode: Movement, volume: int) -> View | None:
     It asks the instruction itself: its `view` is taken of an array of single bytes, laid out as the buffer is, which
     holds `volume` of them and which nobody reads (pages that nobody reads cost nothing).
     """
+    place = _moved(view.offset, view.shape, view.strides, opcode, volume)
+    return None if place is None else View(view.row, *place)
+
+
+@lru_cache(maxsize=4096)
+def _moved(
+    offset: int, shape: Shape, strides: tuple[int, ...], opcode: Movement, volume: int
+) -> tuple[int, Shape, tuple[int, ...]] | None:
     buffer = np.empty(max(volume, 1), np.int8)
-    array = np.lib.stride_tricks.as_strided(buffer[view.offset :], view.shape, view.strides)
+    array = np.lib.stride_tricks.as_strided(buffer[offset:], shape, strides)
     result = opcode.view(array)
     if not np.may_share_memory(result, buffer):
         return None
-    offset = result.__array_interface__["data"][0] - buffer.__array_interface__["data"][0]
-    return View(view.row, offset, Shape(result.shape), result.strides)
+    start = result.__array_interface__["data"][0] - buffer.__array_interface__["data"][0]
+    return start, Shape(result.shape), result.strides

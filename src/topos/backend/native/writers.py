@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topos.backend.native import indexing, loops
-from topos.backend.native.arithmetic import has_arithmetic
+from topos.backend.native import indexing, loops, windows
 from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.placement import WHOLE
 from topos.backend.native.products import Batch, ProductTask, product
 from topos.backend.native.program import Call, Operand
-from topos.backend.native.reductions import reduction
+from topos.backend.native.reading import has_reading
+from topos.backend.native.reductions import row_group
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.views import dense
-from topos.op import Cast, Elementwise, Fold, Gather, MatMul, Movement, Pad, Reduction, Scatter
+from topos.backend.native.whole import whole_group
+from topos.op import Cast, Elementwise, Fold, Gather, MatMul, Movement, Pad, Scatter
 
 Writer = Callable[[Lowering, Group, Target], Call | None]
 
@@ -21,11 +23,14 @@ Writer = Callable[[Lowering, Group, Target], Call | None]
 def write(lowering: Lowering, group: Group, target: Target) -> Call | None:
     """The kernel of a group, and its operands; `None` where the interpreter has to do it."""
     spec = lowering.spec
-    for row in (*group.rows, *group.reads):
-        if not has_arithmetic(spec.rows[row].element or spec.element):
+    for row in group.rows:
+        operands = [spec.rows[operand].element or spec.element for operand in spec.rows[row].operands]
+        if not has_reading(spec.rows[row].opcode, spec.rows[row].element or spec.element, operands):
             return None
     if not any(spec.rows[row].shape.volume for row in group.writes):
         return Call((Function().kernel("nothing", 1),), [])
+    if group.axis is not None:
+        return (whole_group if group.axis == WHOLE else row_group)(lowering, group, target)
     opcode = spec.rows[group.rows[-1]].opcode
     kind = next((base for base in type(opcode).__mro__ if base in WRITERS), None)
     return None if kind is None else WRITERS[kind](lowering, group, target)
@@ -56,7 +61,7 @@ def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
         batch,
     )
     item = element.dtype.itemsize
-    return Call((product(task, target),), [Operand(view.row, view.offset * item) for view in (left, right, out)])
+    return Call(product(task, target), [Operand(view.row, view.offset * item) for view in (left, right, out)])
 
 
 WRITERS: dict[type, Writer] = {
@@ -67,6 +72,5 @@ WRITERS: dict[type, Writer] = {
     Pad: loops.pad,
     Gather: indexing.gather,
     Scatter: indexing.scatter,
-    Fold: indexing.fold,
-    Reduction: reduction,
+    Fold: windows.fold,
 }

@@ -1,0 +1,116 @@
+"""How a kernel reads an operand: numbers as they lie in memory, or the one-hot rows that ids stand for.
+
+A selection is never written out for a reader: a place `(row, column)` of it is one where `ids[row] == column`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from topos.backend.native.arithmetic import Arithmetic
+from topos.backend.native.registers import INT64, Integer, Operand, listed, zeros
+from topos.backend.native.text import Function
+from topos.backend.native.views import View
+from topos.backend.native.vocabulary import Lanes
+from topos.element import Element
+
+if TYPE_CHECKING:
+    from topos.backend.native.nest import Place
+
+
+class Read:
+    """An operand in memory: its first number, its strides per axis of a nest, and its element.
+
+    Of ids, whose element is `None`, there are two maps: from places to ids, and to columns after `column`; or one map,
+    to places of the one-hot rows after `column`, where neither is affine.
+    `is_still` says that a kernel reads it once per row.
+    """
+
+    def __init__(
+        self, pointer: Operand, maps: list[list[int]], element: Element | None, column: int = 0, vocab: int = 0
+    ) -> None:
+        self.pointer = pointer
+        self.maps = maps
+        self.element = element
+        self.column = column
+        self.vocab = vocab
+        self.is_still = False
+
+    def hot(self, function: Function, m: Arithmetic, place: Place) -> Lanes:
+        """The one-hot at a place, as numbers of `m`."""
+        columns = _Lines(function, m, place)
+        if len(self.maps) == 2:
+            chosen = columns.ids(self.pointer, columns.counted(self.maps[0], 0), self.maps[0][-1] == 0)
+            found = chosen == columns.counted(self.maps[1], self.column)
+        else:
+            places, type = columns.counted(self.maps[0], self.column), columns.type
+            vocab = m.reading.constant_text(type, self.vocab)
+            row, column = (
+                m.reading.lanes_of(function.let(type, f"{operation} {places}, {vocab}"))
+                for operation in ("udiv", "urem")
+            )
+            found = columns.ids(self.pointer, row, False) == column
+        return m.reading.select(found, m.constant(1.0), 0.0)  # type: ignore[no-any-return]
+
+
+class _Lines:
+    """The integers of the lanes at a place."""
+
+    def __init__(self, function: Function, m: Arithmetic, place: Place) -> None:
+        self.function = function
+        self.reading = m.reading
+        self.place = place
+        self.type = m.reading.type("i64")
+
+    def counted(self, map: Sequence[int], first: int) -> Lanes:
+        """`first` and the strides times the indices, of every lane."""
+        function, place = self.function, self.place
+        offset: Integer = first
+        for index, step in zip((*place.outer, place.inner), (*map[: len(place.outer)], map[-1]), strict=True):
+            offset = function.add(offset, function.multiply(index, step))
+        spread = self.reading.constant("i64", offset) if isinstance(offset, int) else function.spread(self.type, offset)
+        if not map[-1] or self.reading.lanes == 1:
+            return self.reading.lanes_of(spread)
+        return self.reading.lanes_of(spread) + self.reading.lanes_of(
+            listed(self.type, tuple(map[-1] * lane for lane in range(self.reading.lanes)))
+        )
+
+    def ids(self, pointer: Operand, rows: Lanes, one: bool) -> Lanes:
+        """The ids of rows; `one` where all lanes have the same."""
+        function, lanes, type = self.function, self.reading.lanes, self.type
+        if one or lanes == 1:
+            text = rows.text
+            if lanes > 1:
+                text = function.let_text(f"extractelement {rows}, i64 0")
+            place = function.offset(pointer, INT64, Operand(INT64, text))
+            return self.reading.lanes_of(function.spread(type, function.load(INT64, place, 8)))
+        pointers = function.let(self.reading.type("ptr"), f"getelementptr inbounds i64, ptr {pointer.text}, {rows}")
+        mask = function.prefix(lanes, lanes if self.place.lanes is None else self.place.lanes)
+        name = f"masked.gather.{type.suffix}.{pointers.type.suffix}"
+        places = Operand(pointers.type, f"align 8 {pointers.text}")
+        return self.reading.lanes_of(function.call(type, name, places, mask, zeros(type)))
+
+
+def dense_read(view: View, element: Element, pointer: Operand) -> Read:
+    """Numbers where a view says."""
+    return Read(pointer, [list(view.strides)], element)
+
+
+def one_hot(view: View, vocab: int, pointer: Callable[[View], Operand]) -> Read:
+    """A view of the rows that ids stand for: `view` counts places of the dense rows."""
+    row, column = divmod(view.offset, max(vocab, 1))
+    rows = [stride // vocab if _is_rows(extent, stride, vocab) else 0 for extent, stride in _axes(view)]
+    columns = [0 if _is_rows(extent, stride, vocab) else stride for extent, stride in _axes(view)]
+    reach = column + sum(step * max(extent - 1, 0) for step, extent in zip(columns, view.shape, strict=True))
+    if reach < vocab:
+        return Read(pointer(view._replace(offset=row)), [rows, columns], None, column, vocab)
+    return Read(pointer(view._replace(offset=0)), [list(view.strides)], None, view.offset, vocab)
+
+
+def _axes(view: View) -> list[tuple[int, int]]:
+    return [(extent, stride if extent > 1 else 0) for extent, stride in zip(view.shape, view.strides, strict=True)]
+
+
+def _is_rows(extent: int, stride: int, vocab: int) -> bool:
+    return extent > 1 and stride != 0 and vocab > 0 and stride % vocab == 0

@@ -1,0 +1,195 @@
+"""Which kernel computes which row: each goes into the earliest one that can take it, or begins another.
+
+A draft is a loop over a shape. With the first reduction that joins, it walks one axis of that shape, and holds values
+of two kinds: of the whole shape, and of the rows across the axis, one number for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from topos.backend.native.views import View, dense_strides, flat
+from topos.graph.spec import Spec
+from topos.op import LogSoftmax, Sum
+from topos.op.reduction import AlongAxis
+from topos.shape import Shape
+
+MOST_ROWS = 128
+"""Rows in one loop: longer chains are cut, so that equal stretches of them print equal kernels."""
+NEAR = 64
+"""How many drafts later a row may still join one."""
+WHOLE = -1
+"""In place of an axis: all of them together, in row-major order."""
+SMALL = 1 << 13
+"""Elements that one thread sums by itself, so that their sum can be read in the same kernel."""
+
+
+class Draft:
+    """A kernel in the making; `why` says why its first row began it."""
+
+    __slots__ = ("axis", "is_loop", "row_shape", "rows", "shape", "why")
+
+    def __init__(self, shape: Shape, is_loop: bool, why: str, axis: int | None = None) -> None:
+        self.shape = shape
+        self.is_loop = is_loop
+        self.why = why
+        self.rows: list[int] = []
+        self.axis: int | None = None
+        self.row_shape: Shape | None = None
+        if axis is not None:
+            self.walk(axis)
+
+    def walk(self, axis: int) -> None:
+        """From now on the loop goes along an axis."""
+        self.axis = axis
+        self.row_shape = Shape() if axis == WHOLE else self.shape.without_axis(axis)
+
+    def has_rows(self) -> bool:
+        """Whether what stands for each row is at hand while the rows are walked again."""
+        return self.axis != WHOLE or self.shape.volume <= SMALL
+
+
+class Placement:
+    """The drafts so far, where each row was placed, and which rows hold one number for each row of their draft."""
+
+    def __init__(self, spec: Spec, views: Mapping[int, View]) -> None:
+        self._spec = spec
+        self._views = views
+        self.drafts: list[Draft] = []
+        self.home: dict[int, int] = {}
+        self.across: set[int] = set()
+
+    def alone(self, row: int, why: str) -> None:
+        """A kernel of its own."""
+        self.drafts.append(Draft(self._spec.rows[row].shape, False, why))
+        self._put(row, len(self.drafts) - 1)
+
+    def elementwise(self, row: int) -> None:
+        """Into the first loop of its shape, or of its shape's rows, that runs late enough; or a new one."""
+        shape = self._spec.rows[row].shape
+        earliest, why, near = self._earliest(row, shape)
+        for at in range(earliest, min(len(self.drafts), earliest + NEAR)):
+            draft = self.drafts[at]
+            if not draft.is_loop or len(draft.rows) >= MOST_ROWS:
+                continue
+            if shape == draft.shape and (draft.axis != WHOLE or self._is_flat(row)):
+                self._put(row, at)
+                return
+            if shape == draft.row_shape and at == earliest and near:
+                self._put(row, at)
+                self.across.add(row)
+                return
+        self.drafts.append(Draft(shape, True, why))
+        self._put(row, len(self.drafts) - 1)
+
+    def reduction(self, row: int) -> None:
+        """Into the loop of its operand, or another over the same axis; or a new one."""
+        recorded = self._spec.rows[row]
+        opcode, (operand,) = recorded.opcode, recorded.operands
+        axis = WHOLE if isinstance(opcode, Sum) else opcode.axis if isinstance(opcode, AlongAxis) else None
+        assert axis is not None
+        shape = self._spec.rows[operand].shape
+        at, why = self._loop_for(operand, shape, axis)
+        if at is None:
+            at = len(self.drafts)
+            self.drafts.append(Draft(shape, shape.volume > 1, why, axis))
+        draft = self.drafts[at]
+        if draft.axis is None:
+            draft.walk(axis)
+        self._put(row, at)
+        if not isinstance(opcode, LogSoftmax):
+            self.across.add(row)
+
+    # where
+    def _put(self, row: int, at: int) -> None:
+        self.drafts[at].rows.append(row)
+        self.home[row] = at
+
+    def _earliest(self, row: int, shape: Shape) -> tuple[int, str, bool]:
+        """The first draft that has a row's operands, why not an earlier one, and whether it holds one of them."""
+        earliest, why, near = 0, "nothing before it has its shape", False
+        for operand in self._spec.rows[row].operands:
+            view = self._views.get(operand)
+            if view is None or view.row not in self.home:
+                continue
+            at, held = self.home[view.row], True
+            reason = self.refused(operand, self.home[view.row], shape)
+            if reason:
+                at, held = at + 1, False
+            if at > earliest:
+                earliest, near = at, held
+            elif at == earliest:
+                near = near or held
+            if at == earliest:
+                why = reason or f"the loop of %{view.row} is full"
+        return earliest, why, near
+
+    def refused(self, operand: int, at: int, shape: Shape) -> str:
+        """Why a loop's own value cannot be had in registers by a row of that shape; empty where it can."""
+        draft, view = self.drafts[at], self._views[operand]
+        base = view.row
+        own = self._spec.rows[base].shape
+        if not draft.is_loop:
+            return f"%{base} is the result of a kernel of another kind"
+        if base not in self.across:
+            if shape != draft.shape:
+                return f"%{base} has another shape"
+            return "" if _is_same(view, own, dense_strides(own)) else f"%{base} is read in another order"
+        if shape == draft.row_shape and _is_same(view, own, dense_strides(own)):
+            return ""
+        if shape != draft.shape or not draft.has_rows():
+            return f"%{base} is known when its loop has ended"
+        assert draft.axis is not None
+        spread = [0] * shape.rank
+        if draft.axis != WHOLE:
+            spread = [*dense_strides(own)[: draft.axis], 0, *dense_strides(own)[draft.axis :]]
+        return "" if _is_same(view, shape, spread) else f"%{base} is spread along another axis"
+
+    def _loop_for(self, operand: int, shape: Shape, axis: int) -> tuple[int | None, str]:
+        """The loop that a reduction joins, or why there is none."""
+        view = self._views.get(operand)
+        earliest, why = 0, "nothing before it has its shape"
+        if shape.volume <= 1 and axis == WHOLE:
+            return None, why
+        if view is not None and view.row in self.home:
+            at = self.home[view.row]
+            why = self.refused(operand, at, shape) or self._other_axis(at, shape, axis)
+            if not why:
+                return at, ""
+            earliest = at + 1
+        for at in range(earliest, min(len(self.drafts), earliest + NEAR)):
+            draft = self.drafts[at]
+            fits = draft.is_loop and draft.shape == shape and draft.axis == axis and len(draft.rows) < MOST_ROWS
+            if fits and (axis != WHOLE or self._flat_operand(operand)):
+                return at, ""
+        return None, why
+
+    def _other_axis(self, at: int, shape: Shape, axis: int) -> str:
+        draft = self.drafts[at]
+        if shape != draft.shape:
+            return "it is one number for each row of a loop"
+        if len(draft.rows) >= MOST_ROWS:
+            return "its loop is full"
+        if draft.axis is None:
+            if axis == WHOLE and not all(self._is_flat(row) for row in draft.rows):
+                return "its loop reads something in another order"
+            return ""
+        return "" if draft.axis == axis else "its loop walks another axis"
+
+    def _is_flat(self, row: int) -> bool:
+        return all(self._flat_operand(operand) for operand in self._spec.rows[row].operands)
+
+    def _flat_operand(self, operand: int) -> bool:
+        """Whether a value is read in row-major order, number after number, or is one number."""
+        view = self._views.get(operand)
+        return view is None or (not self._spec.is_selection(view.row) and flat(view))
+
+
+def _is_same(view: View, shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a view has these strides from the start of its buffer; axes of extent 1 are never walked along."""
+    if view.offset or tuple(view.shape) != tuple(shape):
+        return False
+    return not prod(shape) or all(
+        extent == 1 or own == wanted for extent, own, wanted in zip(shape, view.strides, strides, strict=True)
+    )
