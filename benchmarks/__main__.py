@@ -11,7 +11,7 @@ import os
 import sys
 
 from benchmarks import results, table
-from benchmarks.measure import Failure, Measurement, measured
+from benchmarks.measure import DifferentResults, Failure, Measurement, measured
 from benchmarks.systems import SYSTEMS, installed
 from benchmarks.workloads import WORKLOADS
 
@@ -44,8 +44,13 @@ def main() -> None:
     systems = listed(chosen.systems, list(SYSTEMS)) if chosen.systems else installed()
     machine_peak = results.peak(chosen.threads)
     rows: list[Measurement | Failure] = []
+    differing = []
     for name in workloads:
-        found = measured(WORKLOADS[name], systems, chosen.threads, chosen.budget, chosen.patience)
+        try:
+            found = measured(WORKLOADS[name], systems, chosen.threads, chosen.budget, chosen.patience)
+        except DifferentResults as error:
+            differing.append(str(error))
+            continue
         for row in found:
             print(_told(row), file=sys.stderr, flush=True)
         rows += found
@@ -58,6 +63,8 @@ def main() -> None:
         table.memory(kept),
     )
     print("\n\n".join(parts))
+    if differing:
+        sys.exit("\n".join(["benchmarks: systems that do not do the same work; nothing is kept", *differing]))
     if chosen.write:
         from benchmarks import picture
 
