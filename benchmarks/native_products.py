@@ -258,7 +258,10 @@ def main() -> None:
         set_blas(threads)
         big = np.ones(3 << 28, np.uint8).view(np.float32)
         (found,) = times_s([probe(big)], options.seconds)
-        print(f"{threads} threads: a sum reads {big.nbytes / min(found) * 1e-9:.1f} GB/s of {big.nbytes >> 20} MiB", flush=True)
+        print(
+            f"{threads} threads: a sum reads {big.nbytes / min(found) * 1e-9:.1f} GB/s of {big.nbytes >> 20} MiB",
+            flush=True,
+        )
         for case in CASES:
             if not options.names or any(part in case.name for part in options.names):
                 print(measured(case, threads, options.seconds), flush=True)

@@ -15,7 +15,6 @@ from topos.backend.task import Declined, Task
 from topos.element.element import Array
 from topos.errors import ElementError
 from topos.graph.spec import Spec
-from topos.op import Leaf
 from topos.tensor import Tensor, services
 from topos.tensor.evaluate import kernel_of
 
@@ -110,28 +109,22 @@ class Part(NamedTuple):
 class Served:
     """Parts and single rows in order. Holds no state: any number of threads may run it at once."""
 
-    counts_itself = True
-
     def __init__(
         self, spec: Spec, units: Sequence[Part | Single], kept: frozenset[int], reasons: Sequence[str]
     ) -> None:
         self._spec = spec
         self._units = units
         self._reasons = reasons
-        self.computed = frozenset(row for row in kept if spec.rows[row].operands)
-        read = {operand for unit in units for row in unit.rows for operand in spec.rows[row].operands}
-        self._leaves = {row: spec.payloads[row] for row in read if type(spec.rows[row].opcode) is Leaf}
+        self._kept = kept
         self._dying = _dying(spec, units, kept)
 
-    def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The value of each kept row that is computed, for the payload of each source."""
-        values = {**self._leaves, **sources}
+    def serve(self, values: dict[int, Tensor]) -> None:
+        """Computes the schedule over the sources in `values`, where each result is put and what is dead goes."""
         with np.errstate(all="ignore"):
             for unit, dying in zip(self._units, self._dying, strict=True):
                 values.update(unit.compute(self._spec, values))
                 for row in dying:
                     values.pop(row, None)
-        return {row: values[row] for row in self.computed}
 
     def explain(self) -> str:
         """Who computes what, in order, then who declined and why."""

@@ -18,7 +18,6 @@ from topos.element import Element
 from topos.engine.feeds import Stack
 from topos.graph.spec import Spec
 from topos.op import Leaf
-from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.tensor.memory import address_of
 
@@ -28,8 +27,6 @@ INTERRUPTIBLE_S = 0.02
 
 class Executable:
     """The schedule of a plan as native code. Holds no state: any number of threads may run it at once."""
-
-    counts_itself = False
 
     def __init__(self, lowering: Lowering, program: Program, results: Iterable[int], target: Target) -> None:
         self.lowering = lowering
@@ -44,24 +41,20 @@ class Executable:
             for row, slot in slots
             if (index := max(row, ~row)) >= 0 and (row < 0 or lowering.spec.rows[row].operands)
         )
-        written = self._results.rows()
-        self._known = {
-            row: _known(lowering, row) for row in results if row not in written and lowering.spec.rows[row].operands
-        }
-        self.computed = written | self._known.keys()
+        self.computed = self._results.rows()
+        left = [row for row in results if row not in self.computed and lowering.spec.rows[row].operands]
+        self.known = {row: _known(lowering, row) for row in left}
         self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
         self._frames: list[Frame] = []
 
     def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The value of each result that is no source, for the payload of each source."""
+        """The value of each result that is computed, for the payload of each source; `known` has the others."""
         frame = self._frames.pop() if self._frames else self.frame()
         values = self.fill(frame, sources)
         if self._shares:
             pool().ready()
         self._enter(frame.address)
         self._frames.append(frame)
-        if self._known:
-            values.update(self._known)
         return values
 
     def fill(self, frame: Frame, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
@@ -88,16 +81,13 @@ class Executable:
         values = self._results.stacked(words, to_stride, steps)
         if self._shares:
             pool().ready()
-        left, few = steps, 1
-        while left:
-            words[STEPS] = few = min(few, left)
+        few = 1
+        while steps:
+            words[STEPS] = few = min(few, steps)
             began = time.perf_counter()
             self._enter(frame.address)
-            left -= few
+            steps -= few
             few *= max(1, min(16, int(INTERRUPTIBLE_S / (time.perf_counter() - began))))
-        for row, known in self._known.items():
-            shape, element = Shape((steps, *known.shape)), element_of(self.lowering.spec, row)
-            values[row] = Tensor.filled(shape, known.as_constant() if known.shape.volume else 0.0, element)
         return values
 
     def frame(self) -> Frame:
@@ -134,7 +124,8 @@ def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
 
 def _known(lowering: Lowering, row: int) -> Tensor:
     """A result that no kernel writes: one number at every place, or no place at all."""
-    return _everywhere(lowering.spec, row, lowering.constants.get(row, Tensor(0.0)))
+    spec, found = lowering.spec, lowering.constants.get(row)
+    return _everywhere(spec, row, Tensor(0.0, element_of(spec, row)) if found is None else found)
 
 
 def _everywhere(spec: Spec, row: int, number: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from topos.op.elementwise import Add, Maximum, Mul, Select, Step, Stop, Sub
 from topos.op.maps import ErfDerivative, Exp, Sqrt
 from topos.op.reduction import MaxAlong
 from topos.tensor import Tensor
+from topos.tensor.work import BUILT_IN
 
 _EITHER = (Add,)
 _FIRST = (Sub, Sqrt, Stop, Movement, Gather)
@@ -44,7 +45,7 @@ class Signs:
     def zero_addend(self, row: int) -> int | None:
         """The operand that an addition copies bit for bit, where the other one is a zero."""
         recorded = self._spec.rows[row]
-        if type(recorded.opcode) is not Add:
+        if type(recorded.opcode) is not Add or recorded.element not in BUILT_IN:
             return None
         left, right = recorded.operands
         for kept, other in ((left, right), (right, left)):

@@ -67,9 +67,7 @@ class Lanes:
             packed = text.let(f"load {self.scalar}, ptr {pointer}, align {self.wide_bytes}") if wide else ""
             loaded = packed or self.number(text, pointer)
             first = text.let(f"insertelement {self.vector} poison, {self.scalar} {loaded}, i32 0")
-            return text.let(
-                f"shufflevector {self.vector} {first}, {self.vector} poison, {_order([0] * self.width)}"
-            )
+            return text.let(f"shufflevector {self.vector} {first}, {self.vector} poison, {_order([0] * self.width)}")
         # Every half of every lane, then the lower halves shifted out: the number never leaves the vector registers.
         halves = f"<{2 * self.width} x i16>"
         loaded = text.let(f"load i16, ptr {pointer}, align 2")
@@ -136,7 +134,10 @@ class Lanes:
         if self.item != "i16":
             return [self._widened(text, vector, self.width)]
         words, real = f"<{self.width} x i32>", f"<{self.width} x float>"
-        halves = [text.let(f"shl {words} {vector}, splat (i32 16)"), text.let(f"and {words} {vector}, splat (i32 -65536)")]
+        halves = [
+            text.let(f"shl {words} {vector}, splat (i32 16)"),
+            text.let(f"and {words} {vector}, splat (i32 -65536)"),
+        ]
         narrow = [text.let(f"bitcast {words} {half} to {real}") for half in halves]
         if self.scalar == "float":
             return narrow

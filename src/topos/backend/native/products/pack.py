@@ -53,7 +53,9 @@ def pack_left(kind: Kind, rows: int, target: Target) -> str:
         lines = [text.at(source, place(row)) for row in range(rows)]
         for line in range(0, rows * lanes.width * wide, 64):
             prefetch(text, text.at(goal, line + _AHEAD_BYTES), write=True, locality=3)
-        parts = [(first, lanes.turned(text, lines[first : first + lanes.width])) for first in range(0, rows, lanes.width)]
+        parts = [
+            (first, lanes.turned(text, lines[first : first + lanes.width])) for first in range(0, rows, lanes.width)
+        ]
         # In this order what a vector holds beyond the rows is overwritten by the next term.
         for step in range(lanes.width):
             for first, square in parts:
@@ -123,9 +125,7 @@ class _Panel:
         return [partial(square, vector, count) for vector, count in enumerate(self.counts)]
 
 
-def _in_squares(
-    kind: Kind, text: Text, squares: Sequence[Callable[[str], None]], lines: Callable[[], None]
-) -> None:
+def _in_squares(kind: Kind, text: Text, squares: Sequence[Callable[[str], None]], lines: Callable[[], None]) -> None:
     """Squares over all terms, the last one shifted back onto terms that were copied before; too few line by line."""
     width, terms = kind.lanes.width, kind.choice.task.terms
     rest = terms % BLOCK

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+
 class Units(NamedTuple):
     """How the text is written: each answers the name of a vector."""
 
