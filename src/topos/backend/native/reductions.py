@@ -64,7 +64,7 @@ class Rows:
             return lanes_up_to(LANES, self.extent)
         spec = self.lowering.spec
         items = [(spec.rows[row].element or spec.element).accumulator.dtype.itemsize for row in self.group.rows]
-        registers = 1 if any(is_dear(self.lowering, row) for row in self.group.rows) else 4
+        registers = 1 if any(is_dear(self.lowering.spec, row) for row in self.group.rows) else 4
         return lanes_up_to(registers * target.lanes(max(items)), prod(self.shape[self.axis + 1 :]))
 
     # operands
