@@ -7,10 +7,10 @@ from collections.abc import Callable
 from topos.backend.native import copies, indexing, loops, windows
 from topos.backend.native.arithmetic import has_arithmetic
 from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.panels import row_group
 from topos.backend.native.placement import WHOLE
 from topos.backend.native.products import Batch, ProductTask, product
 from topos.backend.native.program import Call, Operand
-from topos.backend.native.reductions import row_group
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.views import dense
