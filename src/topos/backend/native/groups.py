@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from topos.backend.native.absorption import absorb
 from topos.backend.native.placement import WHOLE, Placement
 from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
@@ -72,6 +73,7 @@ class Lowering:
         for row in scheduled:
             self._place(row)
             self._signs.meet(row)
+        absorb(self._placement, self.spec, self.views, self.kept)
         self.groups = self._groups()
 
     def view(self, row: int) -> View:

@@ -274,6 +274,11 @@ class Frame:
         """
         whole = extent // self.lanes * self.lanes
         self.function.loop(begin, self.function.least(end, whole), self.lanes, lambda index: body(index, None))
+        self.rest(end, extent, body)
+
+    def rest(self, end: Integer, extent: int, body: Callable[[Integer, int | None], None]) -> None:
+        """Runs the body for what is left of an axis after its whole vectors, where `end` reaches so far."""
+        whole = extent // self.lanes * self.lanes
         rest = extent - whole
         if rest and isinstance(end, int):
             body(whole, rest)

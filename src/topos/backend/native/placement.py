@@ -54,6 +54,10 @@ class Draft:
         self.axis = axis
         self.row_shape = Shape() if axis == WHOLE else self.shape.without_axis(axis)
 
+    def is_columns(self) -> bool:
+        """Whether memory is walked along its lines by the lanes, and not by the loop."""
+        return self.axis is not None and self.axis != WHOLE and prod(self.shape[self.axis + 1 :]) > 1
+
     def is_long(self) -> bool:
         """Whether one more number per row is little beside what is done at each place of the row."""
         return self.axis != WHOLE and self.axis is not None and self.shape[self.axis] >= LONG
@@ -101,7 +105,7 @@ class Placement:
                 why = f"the product %{draft.rows[0]} takes few rows, cheap ones of its element"
             if not draft.is_loop or len(draft.rows) >= MOST_ROWS:
                 continue
-            if shape == draft.shape and (draft.axis != WHOLE or self._is_flat(row)):
+            if shape == draft.shape and self._joins(row, draft, at == earliest and near):
                 self._put(row, at)
                 return
             if shape == draft.row_shape and ((at == earliest and near) or draft.is_long()):
@@ -110,6 +114,12 @@ class Placement:
                 return
         self.drafts.append(Draft(shape, True, why))
         self._put(row, len(self.drafts) - 1)
+
+    def _joins(self, row: int, draft: Draft, near: bool) -> bool:
+        """Whether a loop over its shape is the place for a row; columns are walked for what needs their sums alone."""
+        if draft.axis == WHOLE:
+            return self._is_flat(row)
+        return near or not draft.is_columns()
 
     def reduction(self, row: int) -> None:
         """Into the loop of its operand, or another over the same axis; or a new one."""
@@ -210,6 +220,8 @@ class Placement:
         if len(draft.rows) >= MOST_ROWS:
             return "its loop is full"
         if draft.axis is None:
+            if axis != WHOLE and prod(shape[axis + 1 :]) > 1:
+                return "columns are summed in a loop of their own"
             if axis == WHOLE and not all(self._is_flat(row) for row in draft.rows):
                 return "its loop reads something in another order"
             return ""
