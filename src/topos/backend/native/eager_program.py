@@ -40,12 +40,17 @@ class EagerProgram:
         return self._executable is not None
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """What is wanted, of the sources' dense arrays or ids; each result in a buffer of its own."""
+        """What is wanted, of the sources' dense arrays or ids; each result in a buffer of its own, and counted."""
+        results = self.numbers(arrays)
+        services.count_all(self._counts)
+        return results
+
+    def numbers(self, arrays: Sequence[Array]) -> list[Array]:
+        """The same for whoever counts it elsewhere."""
         assert self._executable is not None
         results = self._executable.run(
             {row: self._payload(row, array) for row, array in zip(self._sources, arrays, strict=True)}
         )
-        services.count_all(self._counts)
         known = self._executable.known
         return [(results[row] if row in results else known[row]).dense(self._element(row)) for row in self._wanted]
 
