@@ -94,7 +94,7 @@ def runs(case: Recorded, symbols: list[Symbol]) -> Iterator[tuple[str, list[Arra
 def native(plan: Plan) -> Plan:
     """The plan, which is native code wherever there is any: no case is too odd for it."""
     told = plan.explain()
-    assert not told.startswith("interpreted") or NO_NATIVE_CODE, told
+    assert not told.startswith("interpreted") or NO_NATIVE_CODE or told.endswith("nothing is computed"), told
     return plan
 
 

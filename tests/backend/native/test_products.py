@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from topos import reference  # noqa: E402
-from topos.backend.native.products import Results, explain, product  # noqa: E402
+from topos.backend.native.products import explain, product  # noqa: E402
 from topos.element import bf16, f32, f64  # noqa: E402
 from topos.testing import assert_same_bits  # noqa: E402
 
@@ -238,40 +238,27 @@ def test_explanation() -> None:
     )
 
 
-def doubled(results: Results) -> str:
-    return results.text.let(f"fadd {results.kind} {results.value}, {results.value}")
-
-
-@each_element
-@pytest.mark.parametrize("shape", [(3, 5, 2), (20, 30, 40), (20, 1030, 40), (2, 30, 64)])
-def test_an_epilogue_runs_once_before_the_store(element: str, shape: tuple[int, int, int]) -> None:
-    for layouts in (("plain", "plain"), ("transposed", "transposed")):
-        left, right = operands(element, *shape, layouts)
-        out = np.zeros((shape[0], shape[2]), left.dtype)
-        target = TARGETS["host"]
-        function = compiler.Compiled(product(compiler.task_of(left, right, out, element), target, doubled), target)
-        block, _scratch = compiler.arguments_of(left, right, out, function.scratch_bytes)
-        function.run(block)
-        assert_same_bits(
-            out, ELEMENTS[element].mul(reference.matmul(ELEMENTS[element], left, right), out.dtype.type(2))
-        )
-
-
 @each_element
 @pytest.mark.parametrize("target", ["x86-64-v3", "host"])
-def test_both_operands_packed(element: str, target: str) -> None:
+def test_an_operand_packed_once_for_all_tiles(element: str, target: str) -> None:
     if target not in TARGETS:
         pytest.skip(f"this machine runs no {target}")
-    left, right = operands(element, 1030, 37, 1040, ("plain", "transposed"))
-    out = np.zeros((1030, 1040), left.dtype)
-    assert "left packed too" in explain(compiler.task_of(left, right, out, element), TARGETS[target])
-    check(element, target, left, right, threads=2)
+    cases = [((530, 37, 1040), "left", ()), ((1040, 30, 300), "right", ()), ((260, 33, 530), "left", (2,))]
+    for shape, shared, batch in cases:
+        left, right = operands(element, *shape, ("plain", "transposed"), batch=batch)
+        out = np.zeros((*batch, shape[0], shape[2]), left.dtype)
+        task = compiler.task_of(left, right, out, element)
+        assert f"{shared if target == 'host' else ''} packed once for all tiles" in explain(task, TARGETS[target])
+        assert [kernel.name.split("_")[0] for kernel in product(task, TARGETS[target])] == ["packing", "product"]
+        check(element, target, left, right, threads=2)
 
 
 @pytest.mark.slow
 @each_element
-def test_both_operands_packed_over_blocks(element: str) -> None:
-    check(element, "host", *operands(element, 1030, 545, 1040, ("plain", "transposed"), specials=0.0001), threads=3)
+@pytest.mark.parametrize("layouts", [("plain", "transposed"), ("transposed", "transposed"), ("strided", "reversed")])
+def test_packed_once_over_blocks(element: str, layouts: tuple[str, str]) -> None:
+    for rows, columns in ((300, 1040), (1040, 300)):
+        check(element, "host", *operands(element, rows, 545, columns, layouts, specials=0.0001), threads=3)
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from topos.backend.native.placement import WHOLE, Placement
 from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
@@ -20,6 +22,19 @@ from topos.op import Cast, Elementwise, Movement, Opcode, Stop, Sum
 from topos.op.reduction import AlongAxis
 from topos.shape import Shape
 from topos.tensor import Tensor
+
+MOST_SCHEDULED = 20_000
+"""Rows that are compiled whatever they hold: writing their text takes a second."""
+WORTH_A_ROW = 1024
+"""Numbers per row, on average, that are worth compiling more rows than that."""
+
+
+def declined(spec: Spec, scheduled: Sequence[int]) -> str | None:
+    """Why a schedule is not worth native code: it would take far longer to compile than to interpret."""
+    count = len(scheduled)
+    if count <= MOST_SCHEDULED or sum(spec.rows[row].shape.volume for row in scheduled) >= WORTH_A_ROW * count:
+        return None
+    return f"{count} nodes of few numbers each take longer to compile than to interpret"
 
 
 class Group(NamedTuple):
@@ -81,7 +96,7 @@ class Lowering:
         opcode = self.spec.rows[row].opcode
         if opcode.is_source:
             self._source(row, opcode)
-        elif not self._is_address(row, opcode):
+        elif not self._is_number(row, opcode) and not self._is_address(row, opcode):
             if isinstance(opcode, Elementwise | Cast):
                 self._placement.elementwise(row)
             elif isinstance(opcode, Sum | AlongAxis):
@@ -97,6 +112,15 @@ class Lowering:
             self.views[row] = dense(row, self.spec.rows[row].shape)
         else:
             self.constants[row] = constant
+
+    def _is_number(self, row: int, opcode: Opcode) -> bool:
+        """Whether a row is worked out here, once, since its operands are one number everywhere."""
+        operands = self.spec.rows[row].operands
+        if not isinstance(opcode, Elementwise | Cast) or not all(operand in self.constants for operand in operands):
+            return False
+        with np.errstate(all="ignore"):
+            self.constants[row] = opcode.express([self.constants[operand] for operand in operands])
+        return True
 
     def _is_address(self, row: int, opcode: Opcode) -> bool:
         """Whether a row is another one's numbers, read elsewhere or as they are; a result has a buffer of its own."""

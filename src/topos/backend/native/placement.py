@@ -24,6 +24,9 @@ WHOLE = -1
 SMALL = 1 << 13
 """Elements that one thread sums by itself, so that their sum can be read in the same kernel."""
 
+LONG = 8
+"""Places of a row from which on what is done once per row takes no time."""
+
 
 class Draft:
     """A kernel in the making; `why` says why its first row began it."""
@@ -44,6 +47,10 @@ class Draft:
         """From now on the loop goes along an axis."""
         self.axis = axis
         self.row_shape = Shape() if axis == WHOLE else self.shape.without_axis(axis)
+
+    def is_long(self) -> bool:
+        """Whether one more number per row is little beside what is done at each place of the row."""
+        return self.axis != WHOLE and self.axis is not None and self.shape[self.axis] >= LONG
 
     def has_rows(self) -> bool:
         """Whether what stands for each row is at hand while the rows are walked again."""
@@ -76,7 +83,7 @@ class Placement:
             if shape == draft.shape and (draft.axis != WHOLE or self._is_flat(row)):
                 self._put(row, at)
                 return
-            if shape == draft.row_shape and at == earliest and near:
+            if shape == draft.row_shape and ((at == earliest and near) or draft.is_long()):
                 self._put(row, at)
                 self.across.add(row)
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topos.backend.native import indexing, loops, windows
+from topos.backend.native import copies, indexing, loops, windows
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.placement import WHOLE
 from topos.backend.native.products import Batch, ProductTask, product
@@ -68,8 +68,8 @@ WRITERS: dict[type, Writer] = {
     MatMul: matmul,
     Elementwise: loops.elementwise,
     Cast: loops.elementwise,
-    Movement: loops.copy,
-    Pad: loops.pad,
+    Movement: copies.copy,
+    Pad: copies.pad,
     Gather: indexing.gather,
     Scatter: indexing.scatter,
     Fold: windows.fold,

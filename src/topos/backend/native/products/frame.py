@@ -16,6 +16,7 @@ class Work(NamedTuple):
     `scratch` is the tile's own; `shared` is where the shared operand of this product was packed.
     """
 
+    product: str
     left: str
     right: str
     out: str
@@ -31,7 +32,7 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
     pointers = operands(text)
     shared = scratch = "poison"
     if regions is not None and regions.scratch_bytes(choice.tiles):
-        shared = regions.base(text, argument(text, 3))
+        shared = regions.base(text, argument(text, kind.scratch_place))
         scratch = text.at(shared, text.add(text.mul("%tile", regions.tile_bytes), regions.shared_bytes))
     column_tile, rest = digit(text, "%tile", choice.column_tiles)
     row_tile, batch_tile = digit(text, rest, choice.row_tiles)
@@ -43,7 +44,7 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
         packed = shared
         if regions is not None and regions.shared_bytes:
             packed = text.at(shared, text.mul(product, regions.product_bytes))
-        body(text, Work(left, right, out, scratch, packed, groups, panels))
+        body(text, Work(product, left, right, out, scratch, packed, groups, panels))
 
     batches = choice.task.batches
     if batches == 1:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from topos.backend.native.kernel import Kernel, named
 from topos.backend.native.products.dots import dots
 from topos.backend.native.products.elect import elect
+from topos.backend.native.products.epilogue import Epilogue
 from topos.backend.native.products.kind import Kind, kind_of
-from topos.backend.native.products.lanes import Epilogue
 from topos.backend.native.products.lines import lines
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.shared import shared
@@ -19,15 +19,17 @@ from topos.backend.native.target import Target
 def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None) -> tuple[Kernel, ...]:
     """`out = left @ right` with the bits of `topos.reference.matmul`: one kernel, or more to run one after another.
 
-    Arguments of each: pointers to left, right and out, then one scratch for all of them where any `scratch_bytes` is
-    not 0. Nothing outside the results and the scratch is written, and nothing outside the operands is read.
+    Arguments of each: pointers to left, right and out, then those of the epilogue, then one scratch for all of them
+    where any `scratch_bytes` is not 0. Nothing outside the results and the scratch is written, and nothing outside the
+    operands is read.
     """
-    choice = elect(task, target)
+    choice = elect(task, target, is_folded=epilogue is None)
     kind = kind_of("", choice, target, epilogue)
     scratch = Regions(kind).scratch_bytes(choice.tiles) if choice.kind in ("direct", "packed") else 0
 
     def body(name: str) -> str:
-        return _text(kind._replace(name=name), target)
+        own = kind._replace(name=name, functions={})
+        return "\n".join([_text(own, target), *own.functions.values()])
 
     kernel = named("product", body, choice.tiles, scratch)
     kernels = [kernel._replace(helpers=tuple(kind.helpers.values()))]

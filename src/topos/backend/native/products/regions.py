@@ -27,7 +27,7 @@ class Regions:
         self.block_bytes = one[choice.shared]
         self.product_bytes = self.block_bytes * choice.blocks
         self.shared_bytes = self.product_bytes * choice.task.batches
-        self.in_out = choice.task.out[1] == 1 and lanes.item == lanes.scalar
+        self.in_out = choice.task.out[1] == 1 and lanes.item == lanes.scalar and kind.epilogue is None
         self._own(kind)
 
     def _own(self, kind: Kind) -> None:

@@ -15,7 +15,7 @@ def shared(kind: Kind, target: Target) -> str:
     """The text: its units are (product, block of terms, row group or panel), in that order."""
     choice, text, regions = kind.choice, Text(kind.helpers), Regions(kind)
     pointers = operands(text)
-    base = regions.base(text, argument(text, 3))
+    base = regions.base(text, argument(text, kind.scratch_place))
     parts = choice.shared_parts
 
     def unit(index: str) -> None:
