@@ -13,10 +13,8 @@ from topos.backend.backend import Backend
 from topos.backend.chain import accepted, asked
 from topos.backend.task import Declined, Task
 from topos.element.element import Array
-from topos.engine.interpreter import owned
 from topos.errors import ElementError
 from topos.graph.spec import Spec
-from topos.op import Leaf
 from topos.tensor import Tensor, services
 from topos.tensor.evaluate import kernel_of
 
@@ -88,8 +86,6 @@ class Part(NamedTuple):
         inside = set(self.rows)
         sources = {row: values[row] for row in self.scheduled if row not in inside}
         results: dict[int, Tensor] | None = asked(self.backend, partial(self.native.run, sources))
-        if results is not None:
-            results = {**getattr(self.native, "known", {}), **results}
         opcodes = [spec.rows[row].opcode for row in self.rows] if services.counting() or results is None else []
         by = services.REFERENCE if results is None else self.backend.name
         services.count_all(Counter((services.formula_of(opcode), by) for opcode in opcodes))
@@ -113,29 +109,22 @@ class Part(NamedTuple):
 class Served:
     """Parts and single rows in order. Holds no state: any number of threads may run it at once."""
 
-    counts_itself = True
-
     def __init__(
         self, spec: Spec, units: Sequence[Part | Single], kept: frozenset[int], reasons: Sequence[str]
     ) -> None:
         self._spec = spec
         self._units = units
         self._reasons = reasons
-        self.computed = frozenset(row for row in kept if spec.rows[row].operands)
-        self._leaves = {row: spec.payloads[row] for row in _read(spec, units) if type(spec.rows[row].opcode) is Leaf}
-        self.known: dict[int, Tensor] = {}
+        self._kept = kept
         self._dying = _dying(spec, units, kept)
 
-    def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The value of each kept row that is computed, in memory of its own, for the payload of each source."""
-        values = {**self._leaves, **sources}
-        given = [tensor.dense(tensor.element) for tensor in sources.values() if tensor.element is not None]
+    def serve(self, values: dict[int, Tensor]) -> None:
+        """Computes the schedule over the sources in `values`, where each result is put and what is dead goes."""
         with np.errstate(all="ignore"):
             for unit, dying in zip(self._units, self._dying, strict=True):
                 values.update(unit.compute(self._spec, values))
                 for row in dying:
                     values.pop(row, None)
-        return {row: owned(values[row], given) for row in self.computed}
 
     def explain(self) -> str:
         """Who computes what, in order, then who declined and why."""
@@ -159,11 +148,6 @@ class Unserved(NamedTuple):
     def llvm(self) -> str:
         """No text."""
         return f"; interpreted: {self.reason}\n"
-
-
-def _read(spec: Spec, units: Sequence[Part | Single]) -> set[int]:
-    """The rows that anybody reads."""
-    return {operand for unit in units for row in unit.rows for operand in spec.rows[row].operands}
 
 
 def _dying(spec: Spec, units: Sequence[Part | Single], kept: frozenset[int]) -> list[list[int]]:

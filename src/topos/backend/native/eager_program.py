@@ -78,5 +78,5 @@ class EagerProgram:
     def _payload(self, row: int, array: Array) -> Tensor:
         ids = self._spec.ids.get(row)
         if ids is not None:
-            return Tensor.selection(array, ids.vocab, absent=-1)
+            return Tensor._of_ids(array, ids.vocab, f32)
         return Tensor.of(array, self._element(row), self._spec.rows[row].shape)

@@ -28,8 +28,6 @@ INTERRUPTIBLE_S = 0.02
 class Executable:
     """The schedule of a plan as native code. Holds no state: any number of threads may run it at once."""
 
-    counts_itself = False
-
     def __init__(self, lowering: Lowering, program: Program, results: Iterable[int], target: Target) -> None:
         self.lowering = lowering
         self.program = program
