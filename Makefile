@@ -6,8 +6,14 @@ JOBS ?= 2
 venv := .venv
 bin := $(venv)/bin
 stamp := $(venv)/.made
+# The peers are large, and have an environment of their own. A version is pinned so: make bench PEERS=torch==2.13.0
+bench_venv := .venv-bench
+bench_bin := $(bench_venv)/bin
+bench_stamp := $(bench_venv)/.made
+PEERS ?=
+W ?= w2
 
-.PHONY: help demo test lint format fast slow bench golden pages clean
+.PHONY: help demo test lint format fast slow bench profile compile golden pages clean
 .DEFAULT_GOAL := help
 # The tests bring their own workers (JOBS; 0 is none); what runs beside them would only slow them down.
 .NOTPARALLEL:
@@ -18,7 +24,9 @@ help:
 	@echo "make lint     ruff, mypy and the import layers"
 	@echo "make fast     the fast tests alone; slow: the slow ones alone"
 	@echo "make format   let ruff sort imports and lay out the code"
-	@echo "make bench    record the benchmarks; they gate nothing"
+	@echo "make bench    measure beside PyTorch, JAX, tinygrad and NumPy, and rewrite docs/performance.md"
+	@echo "make profile  where the time of a workload's plan goes: W=w2"
+	@echo "make compile  what compilations cost, cold and from the cache"
 	@echo "make golden   rewrite the golden texts from what the code prints now"
 	@echo "make pages    render README.md and docs/ from the code"
 	@echo "make clean    remove the environment and every cache"
@@ -45,8 +53,15 @@ format: $(stamp)
 	$(bin)/ruff check --select I --fix
 	$(bin)/ruff format
 
-bench: $(stamp)
+bench: $(stamp) $(bench_stamp)
 	$(bin)/python -m pytest benchmarks --benchmark-only --benchmark-autosave
+	$(bench_bin)/python -m benchmarks --write
+
+profile: $(stamp)
+	$(bin)/python -m benchmarks.profile $(W)
+
+compile: $(stamp)
+	$(bin)/python -m benchmarks.compile
 
 golden: $(stamp)
 	$(bin)/python -m pytest --update-golden
@@ -55,10 +70,15 @@ pages: $(stamp)
 	$(bin)/python scripts/documentation.py
 
 clean:
-	rm -rf $(venv) dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	rm -rf $(venv) $(bench_venv) dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
 
 # Made anew, never mended, so that it holds what pyproject.toml says and nothing else. A half-made one has no stamp.
 $(stamp): pyproject.toml src/topos/_version.py
 	$(PYTHON) -m venv --clear $(venv)
 	$(bin)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,examples]'
+	touch $@
+
+$(bench_stamp): pyproject.toml src/topos/_version.py
+	$(PYTHON) -m venv --clear $(bench_venv)
+	$(bench_bin)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]' $(PEERS)
 	touch $@

@@ -1,7 +1,7 @@
 """Renders README.md and docs/: runs every Python block and writes what it printed below it; fills the generated tables.
 
-    python scripts/documentation.py            rewrites the pages in place
-    python scripts/documentation.py --check    says which page is stale, and exits 1
+    python scripts/documentation.py [page ...]  rewrites the pages in place, all of them where none is named
+    python scripts/documentation.py --check     says which page is stale, and exits 1
 
 A page is its own source. The blocks of one page run in order and share their names, as one program in pieces; lines are
 counted from 1 in each block. A `text` block below a Python block is its output. A block marked `python raises` ends in
@@ -86,9 +86,10 @@ def main() -> int:
     """Renders, or checks."""
     parser = argparse.ArgumentParser(description="Render README.md and docs/ from the code.")
     parser.add_argument("--check", action="store_true", help="compare only; exit 1 where a page is stale")
-    check = parser.parse_args().check
-    found = False
-    for page in pages():
+    parser.add_argument("pages", nargs="*", type=Path, help="which pages; all where none is named")
+    options = parser.parse_args()
+    check, found = options.check, False
+    for page in [page.resolve() for page in options.pages] or pages():
         difference = list(stale(page))
         if not difference:
             continue

@@ -7,6 +7,7 @@ import enum
 import inspect
 import itertools
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +25,7 @@ STAGES = {
     "": "The package",
     "graph": "Recording and the spec",
     "engine": "Running",
+    "backend": "Acceleration",
     "tensor": "The payload",
     "element": "The number",
     "shape": "Extents",
@@ -32,7 +34,7 @@ STAGES = {
 }
 """Headings of the reference in reading order; a stage without one stands last under its own name."""
 
-MADE_BY_CALLERS = {"Tape", "Tensor", "Entry", "Shape"}
+MADE_BY_CALLERS = {"Coverage", "Declined", "Native", "Status", "Tape", "Tensor", "Entry", "Shape"}
 """Classes whose constructor is for callers, beside errors; all others are made by a method, and show none."""
 
 PLUMBING = {
@@ -43,6 +45,7 @@ PLUMBING = {
     "Network": {"spec"},
     "Opcode": {"derivative", "facts", "result_element", "result_shape"},
     "Recordable": {"mark", "reset"},
+    "Services": {"add"},
     "Shape": {"axis", "with_axis"},
     "State": {"of_network", "replace"},
     "Table": {"entries", "get", "rows"},
@@ -199,6 +202,22 @@ def _parameter(parameter: inspect.Parameter) -> str:
     return f"{parameter.name}={default if isinstance(default, enum.Enum) else repr(default)}"
 
 
+# the backends
+def backends() -> str:
+    """Every backend of topos: when it is asked, what it covers, how faithfully and over which elements."""
+    rows = []
+    for backend in topos.Backend.ALL:
+        covered = {formula: backend.coverage(formula) for formula in topos.Formula}
+        found = [coverage for coverage in covered.values() if coverage is not None]
+        formulas = ", ".join(f"`{formula}`" for formula, coverage in covered.items() if coverage is not None)
+        fidelity = ", ".join(dict.fromkeys(f"`{coverage.fidelity.name}`" for coverage in found))
+        precisions = ", ".join(dict.fromkeys(str(coverage.precisions).strip("()") for coverage in found))
+        rows.append(
+            [f"`{backend.name}`", f"`{backend.dispatch.name}`", formulas or "nothing yet", fidelity, precisions]
+        )
+    return table(["backend", "dispatch", "covers", "fidelity", "elements"], rows)
+
+
 # the instructions
 def opcodes() -> list[type[Opcode]]:
     """Every instruction of the set, by kind and then in the order of the source."""
@@ -264,9 +283,26 @@ def accuracy() -> str:
     return table(["largest distance found, in ulp", *(f"`{element}`" for element in elements)], rows)
 
 
+# the performance
+def performance() -> str:
+    """What `docs/performance.json` holds: the circumstances, and a table each for times, beginnings and memory."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from benchmarks import table as tables
+    from benchmarks.workloads import WORKLOADS
+
+    results: dict[str, Any] = json.loads((ROOT / "docs" / "performance.json").read_text(encoding="utf-8"))
+    parts = tables.times(results, WORKLOADS), tables.beginnings(results), tables.memory(results)
+    return "\n\n".join([tables.circumstances(results), *parts])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "api": api,
     "instructions": instructions,
     "derivatives": derivative_rules,
     "accuracy": accuracy,
+<<<<<<< HEAD
+    "performance": performance,
+=======
+    "backends": backends,
+>>>>>>> seam
 }

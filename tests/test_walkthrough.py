@@ -64,7 +64,24 @@ def test_the_version() -> None:
 
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    assert "walkthrough" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "walkthrough" in printed and "backends" in printed
+
+
+def test_a_line_for_each_backend(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TOPOS_NATIVE", "0")
+    monkeypatch.setenv("TOPOS_BACKENDS", "simd,BLAS")
+    assert main(["backends"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [backend.name for backend in topos.Backend.ALL]
+    assert lines[5] == "SIMD        1  switched off: TOPOS_NATIVE=0"
+    assert last == "asked by default: SIMD, BLAS; TOPOS_BACKENDS names others"
+
+
+def test_a_chain_that_names_nobody_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TOPOS_BACKENDS", "NEON")
+    assert main(["backends"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("TOPOS_BACKENDS: no backend is called 'NEON'; there are")
 
 
 @pytest.mark.parametrize(

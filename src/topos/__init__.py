@@ -2,9 +2,11 @@
 
 from topos import reference
 from topos._version import __version__
-from topos.element import Element, bf16, f32, f64
+from topos.backend import Backend, Coverage, Declined, Dispatch, Fidelity, Formula, Outline, Status, Stretch, Task
+from topos.element import Element, Native, bf16, f32, f64
 from topos.engine import BoundEntry, Entry, Finding, Gradients, Numerics, Plan, Report, Run, State
 from topos.errors import (
+    BackendUnavailable,
     ConsumedError,
     ElementError,
     ExactnessError,
@@ -20,27 +22,36 @@ from topos.errors import (
 from topos.graph import Adjoints, Field, Network, Node, Parameters, Symbol, Tape, Trace, Value, detach
 from topos.op import Composites, MapOperation, Opcode, Recordable, concat, einsum, stack, where
 from topos.shape import Shape
-from topos.tensor import Tensor
+from topos.tensor import Services, Tensor
 
 __all__ = [
     "Adjoints",
+    "Backend",
+    "BackendUnavailable",
     "BoundEntry",
     "Composites",
     "ConsumedError",
+    "Coverage",
+    "Declined",
+    "Dispatch",
     "Element",
     "ElementError",
     "Entry",
     "ExactnessError",
     "FeedError",
+    "Fidelity",
     "Field",
     "Finding",
+    "Formula",
     "Gradients",
     "KinshipError",
     "MapOperation",
+    "Native",
     "Network",
     "Node",
     "Numerics",
     "Opcode",
+    "Outline",
     "Parameters",
     "Plan",
     "PostureError",
@@ -49,11 +60,15 @@ __all__ = [
     "Report",
     "Run",
     "SealedError",
+    "Services",
     "Shape",
     "ShapeError",
     "State",
+    "Status",
+    "Stretch",
     "Symbol",
     "Tape",
+    "Task",
     "Tensor",
     "ToposError",
     "Trace",

@@ -33,15 +33,34 @@ def command(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--version", action="version", version=f"topos {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("walkthrough", help="print every reading of one small graph")
+    commands.add_parser("backends", help="say of each backend whether it is ready here, or why not")
     try:
-        parser.parse_args(arguments)
+        chosen = parser.parse_args(arguments)
     except SystemExit as stop:
         return int(stop.code or 0)
 
+    if chosen.command == "backends":
+        backends()
+        return 0
     from topos import walkthrough
 
     walkthrough.main()
     return 0
+
+
+def backends() -> None:
+    """Prints a line per backend: its name, its place in the default chain, and its status."""
+    from topos import Backend, ToposError
+    from topos.backend.chain import default
+
+    try:
+        chain, trouble = default(), ""
+    except ToposError as error:
+        chain, trouble = (), str(error)
+    for backend in Backend.ALL:
+        place = str(chain.index(backend) + 1) if backend in chain else "-"
+        print(f"{backend.name:11} {place:2} {backend.status()}")
+    print(trouble or f"asked by default: {', '.join(backend.name for backend in chain)}; TOPOS_BACKENDS names others")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,10 @@ class ExactnessError(ToposError):
     """The machine is in a state in which the promised bits cannot be computed."""
 
 
+class BackendUnavailable(ToposError, RuntimeError):
+    """A backend that was required and is not ready, or something in its place that is no backend."""
+
+
 def restated(error: ToposError, kind: type[Restated], message: str) -> Restated:
     """An error to raise `from None` in place of one that was caught, whose frames are let go.
 

@@ -93,7 +93,10 @@ def product_case() -> Case:
         y = (x @ w).softmax(1)
         loss = (y * y).sum()
         adjoints = tape.differentiate(loss, [x, w])
-        return [loss, y.sum_along(0), *(gradient for _, gradient in adjoints)], {x: normal(1, 300, 600), w: normal(2, 600, 70)}
+        return [loss, y.sum_along(0), *(gradient for _, gradient in adjoints)], {
+            x: normal(1, 300, 600),
+            w: normal(2, 600, 70),
+        }
 
     return recorded(record, f32)
 
@@ -219,7 +222,11 @@ def test_c68_a_hundred_thousand_instructions() -> None:
 def layer(length: int, factor: float | None = None) -> tuple[Any, Any, Any]:
     """A layer over rows of a length: plan, parameters, and a call with its number as a feed, or as a constant."""
     tape = Tape()
-    x, w, scale = tape.input(shape=[length, 6], name="x"), tape.parameter(normal(1, 6, 5)), tape.input(1.0, name="scale")
+    x, w, scale = (
+        tape.input(shape=[length, 6], name="x"),
+        tape.parameter(normal(1, 6, 5)),
+        tape.input(1.0, name="scale"),
+    )
     spread = scale.broadcast((length, 5))
     y = detach(((x @ w) * (spread if factor is None else factor)).tanh().sum_along(0))
     network = tape.into_network()

@@ -82,7 +82,7 @@ def test_plumbing_that_is_left_out_exists() -> None:
 def test_what_is_called_planned_is_not_there_yet() -> None:
     page = (ROOT / "docs" / "terminology.md").read_text(encoding="utf-8")
     planned = re.findall(r"^- \*Planned\.\* (`[^:]+`): ", page, re.MULTILINE)
-    assert len(planned) == page.count("- *Planned.*") > 20
+    assert len(planned) == page.count("- *Planned.*") > 15
     owners = {"plan": topos.Plan, "entry": topos.BoundEntry, "Numerics": topos.Numerics}
     for name in re.findall(r"`([\w.]+)`", "".join(planned)):
         owner, _, member = name.rpartition(".")
@@ -97,7 +97,7 @@ def test_every_public_name_stands_in_the_terminology() -> None:
 
 def test_every_error_has_its_entry() -> None:
     page = prose(ROOT / "docs" / "errors.md")
-    errors = [name for name in topos.__all__ if name.endswith("Error")]
+    errors = [name for name in topos.__all__ if name.endswith("Error") or name == "BackendUnavailable"]
     assert [name for name in errors if f"\n## {name}\n" not in page] == []
 
 

@@ -139,7 +139,7 @@ def test_a_small_view_does_not_keep_a_large_buffer(name: str, route: str, source
     parameters = network.parameters()
     feeds = {} if source == "parameter" else {"x": Tensor(np.zeros(2**20, np.float32))}
     result = forward(network, route, [small])(parameters, feeds).of(small)
-    assert owner(result).nbytes <= 4 * 1024 * 2
+    assert owner(result).nbytes <= 4 * 1024 * 2 + 64  # a native result begins on a cache line
     assert result.numpy().nbytes <= 4 * 1024 * 2
 
 
@@ -190,7 +190,8 @@ def peak(call: Callable[[], Any]) -> float:
         tracemalloc.stop()
 
 
-def test_a_plan_frees_what_it_says() -> None:
+def test_a_plan_frees_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPOS_NATIVE", "0")
     extent, length = MIB // 4, 24  # a node is 1 MiB
     network, x, total = chain(length, extent)
     plan, retaining = network.entry(total).lower(), network.entry(total).backward().lower()
@@ -209,6 +210,7 @@ def test_a_plan_frees_what_it_says() -> None:
 
 
 def test_dead_values_are_gone_when_the_next_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPOS_NATIVE", "0")
     network, x, total = chain(6, 1000)
     plan = network.entry(total).lower()
     alive: list[weakref.ref[Any]] = []

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from topos import (
+    Backend,
     Entry,
     KinshipError,
     Network,
@@ -69,6 +70,7 @@ def test_each_method_answers_another_entry() -> None:
         bound.backward(),
         bound.diagnose(),
         bound.carry({n.x: n.hidden}),
+        bound.backends([Backend.SIMD, Backend.SIMD]),
     ]
     assert bound.entry == Entry(n.loss)
     facts = [
@@ -77,12 +79,13 @@ def test_each_method_answers_another_entry() -> None:
         Entry(n.loss, backward=True),
         Entry(n.loss, diagnose=True),
         Entry(n.loss, carry={n.x: n.hidden}),
+        Entry(n.loss, backends=[Backend.SIMD]),
     ]
     assert [other.entry for other in others] == facts
     assert bound.carry({"w": n.x}).carry({"x": n.w}).entry.carry == {n.w: n.x, n.x: n.w}
     assert repr(others[0]) == (
         "BoundEntry(Entry(roots=(%4,), observe=(%3,), carry={}, backward=False, numerics=Numerics.FAST, "
-        "diagnose=False))"
+        "diagnose=False, backends=None))"
     )
 
 

@@ -31,11 +31,11 @@ library = ctypes.CDLL(sys.argv[1])
 def record(tape):
     x = tape.input([1.0, 2.0], name="x")
     y = (x * x).sum()
-    return x, y, x + 1.0
+    return x, y, x + 1.0, x * 1e-40
 
-network, (x, y, following) = Tape.record(record)
+network, (x, y, following, tiny) = Tape.record(record)
 parameters = network.parameters()
-entry = network.entry(y)
+entry = network.entry([y, tiny])
 plan, carrying = entry.lower(), entry.carry({x: following}).lower()
 call = plan.function([x], [y])
 state = network.state()
@@ -43,12 +43,20 @@ retaining = network.forward(parameters)
 runs = {
     "whole": lambda: network.forward(parameters),
     "interpret": lambda: entry.interpret(parameters),
-    "plan": lambda: plan.forward(parameters),
     "function": lambda: call(parameters, [1.0, 2.0]),
-    "advance": lambda: carrying.advance(state),
-    "steps": lambda: carrying.advance(state, steps=3),
     "backward": lambda: retaining.backward(y),
 }
+fed = Tensor([1.0, 2.0])
+native = {  # set the mode for the call; without llvmlite they are refused like the others
+    "plan": lambda: plan.forward(parameters).of(tiny),
+    "plan function": lambda: plan.function([x], [tiny])(parameters, fed)[0],
+    "advance": lambda: carrying.advance(network.state()).of(tiny),
+    "steps": lambda: carrying.advance(network.state(), steps=3).of(tiny),
+}
+if plan.explain().startswith("interpreted"):
+    runs.update(native)
+    native = {}
+right = {name: run().numpy().view("uint32").tolist() for name, run in native.items()}
 text = (
     "run: this thread flushes subnormal numbers to zero (some library set the processor flag), so the promised "
     "bits cannot be computed; run in another thread or process, or find the library built with -ffast-math"
@@ -62,9 +70,11 @@ def refused():
             assert str(error) == text, error
         else:
             raise AssertionError(f"{name} computed")
+    for name, run in native.items():
+        assert run().numpy().view("uint32").tolist() == right[name], name
 
 def served():
-    for run in runs.values():
+    for run in [*runs.values(), *native.values()]:
         run()
 
 before = state.of(x).tolist()

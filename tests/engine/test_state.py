@@ -328,6 +328,7 @@ def test_a_refused_call_leaves_the_state() -> None:
 def test_an_interrupt_leaves_a_whole_number_of_steps(
     kind: type[BaseException], broken_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TOPOS_NATIVE", "0")  # a native step has no middle that Python could see
     network, n = recorded()
     plan, state, expected = training(network, n), network.state(), network.state()
     if broken_at:
@@ -353,8 +354,12 @@ def test_an_interrupt_leaves_a_whole_number_of_steps(
     assert_same_bits(snapshot(state), snapshot(whole))
 
 
-def test_an_interrupt_at_any_line_leaves_a_whole_number_of_steps(interrupted: Callable[..., None]) -> None:
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_an_interrupt_at_any_line_leaves_a_whole_number_of_steps(
+    native: str, interrupted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ctrl-C comes between two lines: whichever it is, the state is that after none, one, two or all of the steps."""
+    monkeypatch.setenv("TOPOS_NATIVE", native)
 
     def record(tape: Tape) -> Any:
         x, w = tape.input(2.0, name="x"), tape.parameter(1.0)
@@ -362,7 +367,7 @@ def test_an_interrupt_at_any_line_leaves_a_whole_number_of_steps(interrupted: Ca
         return {w: w * x, seen: seen + 1.0}
 
     network, carry = Tape.record(record)
-    plan = network.entry([]).carry(carry).lower()
+    plan = network.entry([]).carry(carry).lower().prepare()
     legal = [[state.of(symbol).tolist() for symbol in carry] for state in _states(network, plan, 3)]
     assert legal == [[1.0, 0.0], [2.0, 1.0], [4.0, 2.0], [8.0, 3.0]]
     outcomes: list[Any] = []
@@ -375,7 +380,9 @@ def test_an_interrupt_at_any_line_leaves_a_whole_number_of_steps(interrupted: Ca
         else:
             break
     assert [found for found in outcomes if found not in legal] == []
-    assert [found for found in legal if found not in outcomes] == []
+    if native == "0":  # native steps run several at a time
+        assert [found for found in legal if found not in outcomes] == []
+    assert [legal[0], legal[-1]] == [outcomes[0], outcomes[-1]]
     assert outcomes == sorted(outcomes)
 
 

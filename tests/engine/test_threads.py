@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from topos import Network, Symbol, Tape
-from topos.engine import sources
+from topos.engine.sources import Sources
 from topos.graph import Family
 from topos.testing import assert_same_bits
 
@@ -150,14 +150,14 @@ def test_a_reader_sees_a_state_before_or_after_a_step() -> None:
 def test_a_run_reads_a_state_at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     network, (a, b) = Tape.record(lambda tape: (tape.input(0.0), tape.input(0.0)))
     plan, state = network.entry([a, b]).lower(), network.state()
-    original = sources._source
+    original = Sources.held
 
     def replaced_meanwhile(*arguments: Any) -> Any:
         tensor = original(*arguments)
         state.replace({symbol.index: state.of(symbol) + 1.0 for symbol in (a, b)})
         return tensor
 
-    monkeypatch.setattr(sources, "_source", replaced_meanwhile)
+    monkeypatch.setattr(Sources, "held", replaced_meanwhile)
     run = plan.forward(state)
     assert [tensor.tolist() for tensor in run.of([a, b])] == [0.0, 0.0]
     assert state.of(a).tolist() == 2.0

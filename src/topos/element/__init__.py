@@ -5,5 +5,6 @@ from __future__ import annotations
 from topos.element.bfloat16 import bf16
 from topos.element.element import Element
 from topos.element.floating import f32, f64
+from topos.element.native import Native
 
-__all__ = ["Element", "bf16", "f32", "f64"]
+__all__ = ["Element", "Native", "bf16", "f32", "f64"]

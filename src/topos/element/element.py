@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from topos.errors import ElementError
+
+if TYPE_CHECKING:
+    from topos.element.native import Native
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -25,6 +28,8 @@ class Element:
 
     name: str
     dtype: np.dtype[Any]
+    native: Native | None = None
+    """The optional contract by which plans over the element run natively; it defines the operations too."""
     ieee: bool = False
     """Whether every operation is IEEE-754's for `dtype`: it licenses kernels of equal bits that use NumPy's own."""
 
@@ -77,32 +82,32 @@ class Element:
 
     def promote(self, array: Array) -> Array:
         """`dtype` to the accumulator's dtype, exactly."""
-        return array
+        return array if self.native is None or self.accumulator is self else self.native.widened(array)
 
     def demote(self, array: Array) -> Array:
         """The accumulator's dtype to `dtype`, rounded once."""
-        return array
+        return array if self.native is None or self.accumulator is self else self.native.narrowed(array, self.dtype)
 
     # arithmetic
     def add(self, left: Array, right: Array) -> Array:
         """`left + right`."""
-        raise self._missing("add")
+        return self._computed("add", left, right)
 
     def sub(self, left: Array, right: Array) -> Array:
         """`left - right`."""
-        raise self._missing("sub")
+        return self._computed("sub", left, right)
 
     def mul(self, left: Array, right: Array) -> Array:
         """`left * right`."""
-        raise self._missing("mul")
+        return self._computed("mul", left, right)
 
     def div(self, left: Array, right: Array) -> Array:
         """`left / right`."""
-        raise self._missing("div")
+        return self._computed("div", left, right)
 
     def neg(self, x: Array) -> Array:
         """`-x`."""
-        raise self._missing("neg")
+        return self._computed("neg", x)
 
     def fma(self, left: Array, right: Array, addend: Array) -> Array:
         """`left * right + addend`: one rounding for the built-in elements, two unless a user's element says better."""
@@ -110,11 +115,11 @@ class Element:
 
     def maximum(self, left: Array, right: Array) -> Array:
         """`left` where it is NaN or `left >= right`, else `right`."""
-        raise self._missing("maximum")
+        return self._computed("maximum", left, right)
 
     def step(self, x: Array, threshold: Array) -> Array:
         """One where `x >= threshold`, else zero."""
-        raise self._missing("step")
+        return self._computed("step", x, threshold)
 
     def nonzero(self, mask: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Where a mask selects: NaN is nonzero, both zeros are zero."""
@@ -122,52 +127,54 @@ class Element:
 
     def select(self, mask: Array, chosen: Array, other: Array) -> Array:
         """`chosen` where the mask is nonzero, else `other`."""
+        if self.native is not None:
+            return self._computed("select", mask, chosen, other)
         return np.where(self.nonzero(mask), chosen, other)
 
     def powf(self, base: Array, exponent: Array) -> Array:
         """`base` to the power `exponent`."""
-        raise self._missing("powf")
+        return self._computed("powf", base, exponent)
 
     # maps
     def exp(self, x: Array) -> Array:
         """The exponential."""
-        raise self._missing("exp")
+        return self._computed("exp", x)
 
     def ln(self, x: Array) -> Array:
         """The natural logarithm."""
-        raise self._missing("ln")
+        return self._computed("ln", x)
 
     def sqrt(self, x: Array) -> Array:
         """The square root."""
-        raise self._missing("sqrt")
+        return self._computed("sqrt", x)
 
     def tanh(self, x: Array) -> Array:
         """The hyperbolic tangent."""
-        raise self._missing("tanh")
+        return self._computed("tanh", x)
 
     def sin(self, x: Array) -> Array:
         """The sine of `x` radians."""
-        raise self._missing("sin")
+        return self._computed("sin", x)
 
     def cos(self, x: Array) -> Array:
         """The cosine of `x` radians."""
-        raise self._missing("cos")
+        return self._computed("cos", x)
 
     def log1p(self, x: Array) -> Array:
         """`ln(1 + x)`."""
-        raise self._missing("log1p")
+        return self._computed("log1p", x)
 
     def expm1(self, x: Array) -> Array:
         """`exp(x) - 1`."""
-        raise self._missing("expm1")
+        return self._computed("expm1", x)
 
     def erf(self, x: Array) -> Array:
         """The error function."""
-        raise self._missing("erf")
+        return self._computed("erf", x)
 
     def erf_derivative(self, x: Array) -> Array:
         """`2 / sqrt(pi) * exp(-x * x)`."""
-        raise self._missing("erf_derivative")
+        return self._computed("erf_derivative", x)
 
     def __repr__(self) -> str:
         return self.name
@@ -175,6 +182,12 @@ class Element:
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Pickled by its global name, so that it stays one object; it must be a module's variable called `name`."""
         return self.name
+
+    def _computed(self, operation: str, *operands: Array) -> Array:
+        """What the native contract says of an operation that nobody overrides."""
+        if self.native is None:
+            raise self._missing(operation)
+        return self.native.computed(operation, self.dtype, *operands)
 
     def _missing(self, operation: str) -> ElementError:
         return ElementError(f"{operation}: element {self.name} does not define it")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from topos.engine.entry import Entry, listed, mapping
-from topos.engine.feeds import carried_rows, read_feeds
+from topos.engine.feeds import read_feeds
 from topos.engine.interpreter import execute, owned, steps_of
 from topos.engine.liveness import schedule
 from topos.engine.numerics import Numerics
 from topos.engine.plan import Plan
 from topos.engine.report import Watch
 from topos.engine.run import Run
-from topos.engine.sources import source_payloads, sources_of
+from topos.engine.sources import Sources
 from topos.engine.state import State
 from topos.errors import KinshipError, ShapeError
 from topos.graph import Network, Parameters, Symbol
@@ -70,6 +70,10 @@ class BoundEntry:
         """Watches every value, so that `run.report()` names the first bad one."""
         return self._with(diagnose=True)
 
+    def backends(self, backends: Iterable[Any]) -> BoundEntry:
+        """Asks these to compute, in this order, and no others; what all decline lands on the reference."""
+        return self._with(backends=backends)
+
     def carry(self, replacements: Mapping[Any, Symbol]) -> BoundEntry:
         """Also declares `{source: next}`: the value that replaces a parameter or an input after a run."""
         named = {self._source(source): following for source, following in mapping(replacements).items()}
@@ -79,9 +83,9 @@ class BoundEntry:
         """Evaluates what the entry reads, node by node: the oracle. A State is left as it is."""
         spec, entry = self._spec, self.entry
         rows = schedule(spec.rows, [symbol.index for symbol in self._targets()])
-        carried = carried_rows(entry.carry, parameters)
+        carried = entry.carried if isinstance(parameters, State) else ()
         fed = read_feeds(spec, self._length, feeds, copy=entry.backward, carried=carried)
-        values = source_payloads(spec, sources_of(spec, rows), parameters, fed.fixed)
+        values = Sources(spec, rows).payloads(parameters, fed.fixed)
         watch = Watch(spec) if entry.diagnose else None
         execute(steps_of(spec, rows, {}), values, watch)
         readable = frozenset(symbol.index for symbol in entry.results)

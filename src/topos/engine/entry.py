@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from topos.engine.numerics import Numerics
-from topos.errors import KinshipError, RecordedError
+from topos.errors import BackendUnavailable, KinshipError, RecordedError
 from topos.graph import Adjoints, Symbol
 from topos.graph.nesting import visit
 from topos.graph.symbol import what_it_is
@@ -21,7 +21,8 @@ class Entry:
 
     `roots` and then `observe` are the results, in order, each a symbol or any nesting of symbols; `carry` maps a
     parameter or an input to the value that replaces it after a run; `backward` retains every value; `numerics` is the
-    posture; `diagnose` watches values.
+    posture; `diagnose` watches values; `backends` is the chain of those who are asked to compute, in order (`None` for
+    the default one, an empty one for the interpreter alone).
 
     >>> from topos import Tape
     >>> network, (weight, double) = Tape.record(lambda tape: [weight := tape.parameter(0.5), weight + weight])
@@ -29,13 +30,14 @@ class Entry:
     [Tensor(1., f32), Tensor(0.5, f32)]
     """
 
-    __slots__ = ("roots", "observe", "carry", "backward", "numerics", "diagnose")
+    __slots__ = ("roots", "observe", "carry", "backward", "numerics", "diagnose", "backends")
     roots: tuple[Symbol, ...]
     observe: tuple[Symbol, ...]
     carry: Mapping[Symbol, Symbol]
     backward: bool
     numerics: Numerics
     diagnose: bool
+    backends: tuple[Any, ...] | None
 
     def __init__(
         self,
@@ -45,9 +47,11 @@ class Entry:
         backward: bool = False,
         numerics: Numerics = Numerics.FAST,
         diagnose: bool = False,
+        backends: Iterable[Any] | None = None,
     ) -> None:
         held = MappingProxyType(dict(mapping(carry if carry is not None else {})))
-        facts = (listed(roots), listed(observe), held, backward, numerics, diagnose)
+        chain = None if backends is None else chained(backends)
+        facts = (listed(roots), listed(observe), held, backward, numerics, diagnose, chain)
         if not isinstance(numerics, Numerics):
             raise RecordedError(f"entry: numerics is Numerics.EXACT or Numerics.FAST, got {numerics!r}")
         for name, fact in zip(self.__slots__, facts, strict=True):
@@ -57,6 +61,11 @@ class Entry:
     def results(self) -> tuple[Symbol, ...]:
         """What a run answers: roots, then what is observed, each once, where it stands first."""
         return tuple(dict.fromkeys((*self.roots, *self.observe)))
+
+    @property
+    def carried(self) -> frozenset[int]:
+        """The rows that it carries."""
+        return frozenset(source.index for source in self.carry)
 
     def replaced(self, **facts: Any) -> Entry:
         """The same declaration with some facts replaced."""
@@ -85,6 +94,18 @@ class Entry:
 
 
 _NO_LIST = dict, str, np.ndarray, Adjoints, Recordable
+
+
+def chained(backends: Iterable[Any]) -> tuple[Any, ...]:
+    """A chain of backends, each once. Raises `BackendUnavailable` for what is no backend."""
+    if isinstance(backends, str) or not isinstance(backends, Iterable):
+        raise BackendUnavailable(f"entry: backends wants a sequence of backends, got {backends!r}")
+    chain = tuple(dict.fromkeys(backends))
+    for backend in chain:
+        wanted = ("name", "dispatch", "status", "takes", "offer")
+        if isinstance(backend, type) or not all(hasattr(backend, name) for name in wanted):
+            raise BackendUnavailable(f"entry: wants objects of a subclass of Backend, got {backend!r}")
+    return chain
 
 
 def mapping(carry: Any) -> Mapping[Any, Symbol]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from topos.element.element import Array
-from topos.engine.state import State
 from topos.errors import ElementError, FeedError, KinshipError, ShapeError, restated
-from topos.graph import Parameters, Symbol
+from topos.graph import Symbol
 from topos.graph.spec import Ids, Spec
 from topos.op import Input
 from topos.shape import Shape
@@ -25,19 +24,32 @@ class Feeds:
     `borrowed` are the caller's arrays that were taken without a copy: they are read only during the call.
     """
 
+    __slots__ = ("borrowed", "fixed", "stacked")
+
     def __init__(self) -> None:
         self.fixed: dict[int, Tensor] = {}
-        self.stacked: dict[int, list[Tensor]] = {}
+        self.stacked: dict[int, Stack] = {}
         self.borrowed: list[Array] = []
 
     def at(self, step: int) -> dict[int, Tensor]:
         """The payloads of one step."""
-        return {**self.fixed, **{index: tensors[step] for index, tensors in self.stacked.items()}}
+        if not self.stacked:
+            return self.fixed
+        return {**self.fixed, **{index: stack.part(stack.array[step, ...]) for index, stack in self.stacked.items()}}
+
+
+class Stack(NamedTuple):
+    """One payload per step along the leading axis of an array, and what makes a tensor of one."""
+
+    array: Array
+    part: Callable[[Array], Tensor]
 
 
 def input_index(spec: Spec, key: Any, length: int) -> int:
     """The row of an input named by symbol or name. Raises `FeedError` for anything else."""
-    if isinstance(key, str):
+    if type(key) is Symbol and key.family is spec.family and 0 <= key.index < length:
+        index = key.index
+    elif isinstance(key, str):
         index = spec.by_name.get(key, length)
         if index >= length:
             known = ", ".join(repr(spec.names[i]) for i in sorted(spec.names) if type(spec.rows[i].opcode) is Input)
@@ -68,14 +80,22 @@ def read_feeds(
     Raises `FeedError` that names the input, its recording line and both shapes.
     """
     result = Feeds()
-    if feeds is not None and not isinstance(feeds, Mapping):
+    if feeds is None:
+        return result
+    if type(feeds) is not dict and not isinstance(feeds, Mapping):
         raise FeedError(f"feed: wants a mapping from symbols or names to payloads, got {type(feeds).__name__}")
-    for key, payload in (feeds or {}).items():
+    fixed = result.fixed
+    for key, payload in feeds.items():
         index = input_index(spec, key, length)
-        if index in result.fixed or index in result.stacked:
+        if index in fixed or index in result.stacked:
             raise FeedError(f"feed: {spec.label(index)} is fed twice")
         if index in carried:
             raise FeedError(f"feed: {spec.label(index)} is carried by this entry; the State holds its value")
+        if type(payload) is Tensor and payload.element is not None:
+            row = spec.rows[index]
+            if payload.element is row.element and payload.shape == row.shape:
+                fixed[index] = payload
+                continue
         try:
             ids = spec.ids.get(index)
             if ids is None:
@@ -85,11 +105,6 @@ def read_feeds(
         except (ElementError, ShapeError, FeedError) as error:
             raise restated(error, FeedError, f"feed: {spec.label(index)}: {error}") from None
     return result
-
-
-def carried_rows(carry: Mapping[Symbol, Symbol], table: Parameters | State) -> set[int]:
-    """The rows that an entry carries, where it runs against a State."""
-    return {source.index for source in carry} if isinstance(table, State) else set()
 
 
 def _read_dense(spec: Spec, index: int, payload: Any, steps: int | None, copy: bool, result: Feeds) -> None:
@@ -110,7 +125,8 @@ def _read_dense(spec: Spec, index: int, payload: Any, steps: int | None, copy: b
     if array.shape == row.shape:
         result.fixed[index] = Tensor.of(array, row.element, row.shape)
     elif steps is not None and array.shape == (steps, *row.shape):
-        result.stacked[index] = [Tensor.of(part, row.element, row.shape) for part in _parts(array)]
+        element = row.element
+        result.stacked[index] = Stack(array, lambda part: Tensor.of(part, element, row.shape))
     else:
         raise FeedError(f"wants shape {row.shape}{_or_steps(steps, row.shape)}, got {Shape(array.shape)}")
 
@@ -129,16 +145,14 @@ def _read_ids(spec: Spec, index: int, ids: Ids, payload: Any, steps: int | None,
     if given.shape != ids.shape and (steps is None or given.shape != (steps, *ids.shape)):
         raise FeedError(f"wants ids of shape {ids.shape}{_or_steps(steps, ids.shape)}, got {Shape(given.shape)}")
     checked = checked_ids(given, ids.vocab, ids.absent, "ids")
+
+    def selection(part: Array) -> Tensor:
+        return Tensor.selection(part, ids.vocab, absent=-1).among(spec.element)
+
     if given.shape == ids.shape:
-        result.fixed[index] = Tensor.selection(checked, ids.vocab, absent=-1).among(spec.element)
+        result.fixed[index] = selection(checked)
     else:
-        result.stacked[index] = [
-            Tensor.selection(part, ids.vocab, absent=-1).among(spec.element) for part in _parts(checked)
-        ]
-
-
-def _parts(array: Array) -> list[Array]:
-    return [array[step, ...] for step in range(array.shape[0])]
+        result.stacked[index] = Stack(checked, selection)
 
 
 def _or_steps(steps: int | None, shape: Shape) -> str:

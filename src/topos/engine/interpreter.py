@@ -13,14 +13,14 @@ from topos.engine.feeds import read_feeds
 from topos.engine.liveness import freed_by
 from topos.engine.report import Watch
 from topos.engine.run import Run
-from topos.engine.sources import source_payloads, sources_of
+from topos.engine.sources import Sources
 from topos.engine.state import State
 from topos.errors import ElementError
 from topos.graph import Network, Parameters
 from topos.graph.spec import Spec
 from topos.op import Opcode
 from topos.shape import Shape
-from topos.tensor import Tensor
+from topos.tensor import Tensor, services
 from topos.tensor.evaluate import Kernel, kernel_of
 
 
@@ -60,7 +60,7 @@ def execute(steps: Sequence[Step], values: dict[int, Tensor], watch: Watch | Non
     An operation that a user's element does not define, or answers wrongly, raises `ElementError` that names the node.
     """
     check_arithmetic()
-    of = Tensor.of
+    of, counted = Tensor.of, services.counting()
     with np.errstate(all="ignore"):
         if watch is not None:
             for index in sorted(values):
@@ -68,6 +68,8 @@ def execute(steps: Sequence[Step], values: dict[int, Tensor], watch: Watch | Non
         try:
             for row, kernel, opcode, element, shape, operands, frees in steps:
                 values[row] = of(kernel(opcode, element, [values[operand] for operand in operands]), element, shape)
+                if counted:
+                    services.count(services.formula_of(opcode), services.REFERENCE)
                 if watch is not None:
                     watch.see(row, values[row])
                 for dead in frees:
@@ -94,6 +96,6 @@ def whole(network: Network, parameters: Parameters | State, feeds: Mapping[Any, 
     """Every row of a network evaluated and kept: what `network.forward` answers."""
     spec, length = network.spec, len(network)
     fed = read_feeds(spec, length, feeds, copy=True)
-    values = source_payloads(spec, sources_of(spec, range(length)), parameters, fed.fixed)
+    values = Sources(spec, range(length)).payloads(parameters, fed.fixed)
     execute(steps_of(spec, range(length), {}), values)
     return Run(spec, length, values, readable=None, retains=True, watch=None)

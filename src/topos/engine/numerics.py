@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from enum import Enum
+
+from topos.tensor import services
 
 
 class Numerics(Enum):
@@ -13,3 +16,8 @@ class Numerics(Enum):
 
     EXACT = "exact"
     FAST = "fast"
+
+    @staticmethod
+    def exactly() -> AbstractContextManager[None]:
+        """Holds tensors that compute at once to `EXACT`: `with Numerics.exactly():`, in this thread."""
+        return services.exactly()

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from typing import Any, NoReturn
 
 import numpy as np
 
-from topos.element.machine import check_arithmetic
 from topos.engine import liveness
 from topos.engine.entry import Entry
-from topos.engine.feeds import Feeds, carried_rows, input_index, read_feeds
+from topos.engine.feeds import Feeds, input_index, read_feeds
 from topos.engine.interpreter import execute, owned, steps_of
+from topos.engine.native import Native
 from topos.engine.report import Watch
 from topos.engine.run import Run
-from topos.engine.sources import source_payloads, sources_of
+from topos.engine.sources import Sources
 from topos.engine.state import State
 from topos.errors import FeedError, ShapeError, UnobservedError
 from topos.graph import Node, Parameters, Symbol
@@ -44,6 +43,7 @@ class Plan:
     """
 
     __slots__ = (
+        "_carried",
         "_freed_after",
         "_kept",
         "_length",
@@ -59,12 +59,13 @@ class Plan:
     def __init__(self, spec: Spec, length: int, entry: Entry) -> None:
         self._spec = spec
         self._length = length
-        self._native: Any = None
         self.entry = entry
+        self._carried = entry.carried
         self._readable = frozenset(symbol.index for symbol in entry.results)
         kept = self._kept = self._readable.union(after.index for after in entry.carry.values())
         self._rows = liveness.schedule(spec.rows, sorted(kept))
-        self._sources = sources_of(spec, self._rows)
+        self._sources = Sources(spec, self._rows)
+        self._native = Native(spec, self._rows, entry, self._sources)
         retained = liveness.read_by_rules(spec.rows, self._rows) if entry.backward else set()
         last = liveness.last_uses(spec.rows, self._rows)
         self._freed_after = {i: last[i] for i in self._rows if i not in kept and i not in retained}
@@ -76,7 +77,7 @@ class Plan:
 
         A State is left as it is. Raises `FeedError` before anything runs.
         """
-        return self._answer(*self._step(parameters, self._read(parameters, feeds)))
+        return self._answer(*self._evaluated(parameters, self._read(parameters, feeds)))
 
     def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int | None = None) -> Run:
         """Runs and then replaces what the entry carries, all of a step at once; results show values from before.
@@ -87,13 +88,16 @@ class Plan:
         """
         if not isinstance(state, State):
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
-        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1):
-            raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
-        count = None if steps is None else int(steps)
+        count = None if steps is None else self._checked_steps(steps)
         fed = self._read(state, feeds, count)
+        form = self._native.form(stepping=True)
+        if form.steps:
+            values = self._native.advance(form, state, fed, count)
+            if values is not None:
+                return self._run(values)
         if count is not None:
             return self._advance_many(state, fed, count)
-        values, watch = self._step(state, fed)
+        values, watch = self._evaluated(state, fed, stepping=True)
         state.replace(self._following(values))
         return self._answer(values, watch)
 
@@ -111,11 +115,14 @@ class Plan:
             if output not in self.entry.results:
                 raise UnobservedError(f"function: {spec.label(spec.index_of(output, 'function', length))} is no result")
 
+        rows = [output.index for output in outputs]
+
         def call(parameters: Parameters | State, *arrays: Any) -> tuple[Tensor, ...]:
             if len(arrays) != len(keys):
                 raise FeedError(f"function: wants {len(keys)} arrays after the parameters, got {len(arrays)}")
-            run = self.forward(parameters, dict(zip(keys, arrays, strict=True)))
-            return tuple(run.of(output) for output in outputs)
+            fed = self._read(parameters, dict(zip(keys, arrays, strict=True)))
+            values, _ = self._evaluated(parameters, fed)
+            return tuple([values[row] for row in rows])
 
         return call
 
@@ -170,42 +177,58 @@ class Plan:
         return f"live volume: peak {peak} elements at node {at}, retain-all {retained}"
 
     def prepare(self) -> Plan:
-        """Compiles the plan now rather than at its first run; answers itself."""
-        self._executable()
+        """Compiles the plan now rather than at its first run; answers itself. Of an entry that carries, its step."""
+        self._native.form(stepping=True)
         return self
 
     def explain(self) -> str:
-        """The native groups: which nodes share a kernel, what each reads and stores; or why the plan is interpreted."""
-        return str(self._executable().explain())
+        """Who computes what, and which nodes share a kernel; or why the plan is interpreted.
+
+        Of an entry that carries, those of a step.
+        """
+        return str(self._native.form(stepping=True).code.explain())
 
     def llvm(self) -> str:
         """The LLVM text of the plan's kernels and of the function that calls them."""
-        return str(self._executable().llvm())
+        return str(self._native.form(stepping=True).code.llvm())
+
+    def profile(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Any:
+        """Where the time of a native run goes, group by group; against a State, that of a step on a copy of it.
+
+        Prints as a table; `groups` has a row per group, `elapsed_s` is a whole run's time. Raises `PostureError` where
+        the plan is interpreted.
+        """
+        return self._native.profile(parameters, self._read(parameters, feeds))
 
     # inner
-    def _executable(self) -> Any:
-        """The native form of the schedule, made once, or the reason why it is interpreted."""
-        if self._native is None:
-            native = import_module("topos.backend.native.executable")
-            self._native = native.executable(self._spec, self._rows, self._kept)
-        return self._native
-
     def _read(self, table: Parameters | State, feeds: Mapping[Any, Any] | None, steps: int | None = None) -> Feeds:
-        carried = carried_rows(self.entry.carry, table)
+        carried = self._carried if isinstance(table, State) else ()
         return read_feeds(self._spec, self._length, feeds, steps=steps, copy=self.entry.backward, carried=carried)
+
+    def _checked_steps(self, steps: int) -> int:
+        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
+            raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
+        if self.entry.backward:
+            raise ShapeError("advance: a run of several steps retains no values; lower without backward()")
+        if any(self._spec.is_selection(index) for index in self._readable):
+            raise ShapeError("advance: a selection is no result of several steps")
+        return int(steps)
+
+    def _evaluated(
+        self, table: Parameters | State, fed: Feeds, stepping: bool = False, step: int | None = None
+    ) -> tuple[dict[int, Tensor], Watch | None]:
+        """What a run or a step reads, by whoever the plan was lowered to, or the interpreter; and who watched it."""
+        form = self._native.form(stepping)
+        values = self._native.forward(form, table, fed, step) if form.runs and not form.steps else None
+        return self._step(table, fed, step) if values is None else (values, None)
 
     def _step(
         self, table: Parameters | State, fed: Feeds, step: int | None = None
     ) -> tuple[dict[int, Tensor], Watch | None]:
-        """One evaluation: what is left of its values, and who watched them."""
-        values = source_payloads(self._spec, self._sources, table, fed.at(step or 0))
+        """One evaluation by the interpreter: what is left of its values, and who watched them."""
+        values = self._sources.payloads(table, fed.at(step or 0))
         watch = Watch(self._spec, step) if self.entry.diagnose else None
-        native = self._executable()
-        if self.entry.diagnose or self.entry.backward or not hasattr(native, "run"):
-            execute(self._steps, values, watch)
-        else:
-            check_arithmetic()
-            values.update(native.run(values))
+        execute(self._steps, values, watch)
         for index in self._kept:
             values[index] = owned(values[index], fed.borrowed)
         return values, watch
@@ -215,19 +238,17 @@ class Plan:
         return {source.index: values[after.index] for source, after in self.entry.carry.items()}
 
     def _answer(self, values: Mapping[int, Tensor], watch: Watch | None) -> Run:
-        backward = self.entry.backward
-        shown = values if backward else {index: values[index] for index in self._readable}
-        return Run(self._spec, self._length, shown, self._readable, backward, watch)
+        shown = values if self.entry.backward else {index: values[index] for index in self._readable}
+        return self._run(shown, watch)
+
+    def _run(self, values: Mapping[int, Tensor], watch: Watch | None = None) -> Run:
+        return Run(self._spec, self._length, values, self._readable, self.entry.backward, watch)
 
     def _advance_many(self, state: State, fed: Feeds, steps: int) -> Run:
-        if self.entry.backward:
-            raise ShapeError("advance: a run of several steps retains no values; lower without backward()")
-        if any(self._spec.is_selection(index) for index in self._readable):
-            raise ShapeError("advance: a selection is no result of several steps")
         series: dict[int, list[Tensor]] = {index: [] for index in self._readable}
         watched: Watch | None = None
         for step in range(steps):
-            values, watch = self._step(state, fed, step)
+            values, watch = self._evaluated(state, fed, True, step)
             state.replace(self._following(values))
             for index, tensors in series.items():
                 tensors.append(values[index])

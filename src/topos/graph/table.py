@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from topos.errors import ElementError, KinshipError, ShapeError
 from topos.graph.symbol import Family, Symbol, what_it_is
 from topos.tensor import Tensor
+from topos.tensor.deferred import fused
 
 if TYPE_CHECKING:
     from topos.graph.network import Network
@@ -26,22 +28,22 @@ class Table:
 
     def of(self, symbol: Symbol) -> Tensor:
         """The tensor at a node. Raises `KinshipError` for another family, a node not covered, or an absent entry."""
-        tensor = self._entries[self._index(symbol)]
+        tensor = self.get(self._index(symbol))
         if tensor is None:
             raise KinshipError(f"{self._noun}: the entry of {symbol} is absent")
         return tensor
 
     def payloads(self) -> list[Tensor | None]:
         """The tensors in recording order, `None` for absent ones."""
-        return list(self._entries.values())
+        return list(self.entries.values())
 
     def symbols(self) -> list[Symbol]:
         """The nodes covered, in recording order."""
-        return [Symbol(self.family, index) for index in self._entries]
+        return [Symbol(self.family, index) for index in self.rows()]
 
     @property
     def entries(self) -> Mapping[int, Tensor | None]:
-        """What it holds by row, at one moment: no later step of a `State` changes this mapping."""
+        """What it holds by row, at one moment: no later step of a `State` changes this mapping or its tensors."""
         return self._entries
 
     def rows(self) -> list[int]:
@@ -54,13 +56,13 @@ class Table:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The table of `function(tensor)`; absent entries stay absent."""
-        return self._with({i: None if t is None else Tensor(function(t)) for i, t in self._entries.items()})
+        return self._with({i: None if t is None else Tensor(fused(function, t)) for i, t in self.entries.items()})
 
     def zip(self, other: Table, function: Rule) -> Self:
         """The table of `function(own, other's)` where both have an entry; absent elsewhere."""
         self._expect_kin(other)
-        pairs = ((i, own, other.get(i)) for i, own in self._entries.items())
-        return self._with({i: None if a is None or b is None else Tensor(function(a, b)) for i, a, b in pairs})
+        pairs = ((i, own, other.get(i)) for i, own in self.entries.items())
+        return self._with({i: None if a is None or b is None else Tensor(fused(function, a, b)) for i, a, b in pairs})
 
     def scale(self, number: float) -> Self:
         """Every tensor times a number, rounded once to the tensor's element before."""
@@ -71,7 +73,7 @@ class Table:
         if not isinstance(other, Table):
             return NotImplemented
         self._expect_kin(other)
-        entries = dict(self._entries)
+        entries = dict(self.entries)
         for index, theirs in other.entries.items():
             own = entries.get(index)
             entries[index] = theirs if own is None else own if theirs is None else own + theirs
@@ -81,15 +83,15 @@ class Table:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[tuple[Symbol, Tensor | None]]:
-        for index, tensor in self._entries.items():
+        for index, tensor in self.entries.items():
             yield Symbol(self.family, index), tensor
 
     def __repr__(self) -> str:
-        entries = ", ".join(f"%{i}: {'absent' if t is None else t.shape}" for i, t in self._entries.items())
+        entries = ", ".join(f"%{i}: {'absent' if t is None else t.shape}" for i, t in self.entries.items())
         return f"{type(self).__name__}({entries})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.family, self._entries)
+        return type(self), (self.family, self.entries)
 
     @property
     def _noun(self) -> str:
@@ -145,19 +147,20 @@ class Parameters(Table):
     def step_each(self, gradients: Table, rule: Callable[[Symbol, Tensor, Tensor], Tensor]) -> Parameters:
         """As `step`, with a rule that is also told the slot: `rule(symbol, weight, gradient)`."""
         self._expect_kin(gradients)
-        entries = dict(self._entries)
-        for index, weight in self._entries.items():
+        entries = dict(self.entries)
+        for index, weight in self.entries.items():
             gradient = gradients.get(index)
             if weight is not None and gradient is not None:
                 symbol = Symbol(self.family, index)
-                entries[index] = fitted(rule(symbol, weight, gradient), weight, f"step: {symbol}")
+                answer = fused(partial(rule, symbol), weight, gradient)
+                entries[index] = fitted(answer, weight, f"step: {symbol}")
         return self._with(entries)
 
     def with_payloads(self, payloads: Mapping[Symbol, Any]) -> Parameters:
         """The table with some slots replaced, each by a payload of its slot's shape, rounded once to its element."""
         if not isinstance(payloads, Mapping):
             raise KinshipError(f"parameters: wants a mapping from symbols to payloads, got {type(payloads).__name__}")
-        entries = dict(self._entries)
+        entries = dict(self.entries)
         for symbol, payload in payloads.items():
             index = self._index(symbol)
             held = entries[index]
@@ -168,11 +171,11 @@ class Parameters(Table):
         """The table for a network that was extended since: its own slots, and the initials of the new ones."""
         initial = network.parameters()
         self._expect_kin(initial)
-        return initial._with({i: self._entries.get(i, t) for i, t in initial.entries.items()})
+        return initial._with({i: self.entries.get(i, t) for i, t in initial.entries.items()})
 
     def clone(self) -> Parameters:
         """Another table of the same tensors."""
-        return self._with(self._entries)
+        return self._with(self.entries)
 
 
 def fitted(payload: Any, held: Tensor, where: str) -> Tensor:

@@ -16,9 +16,17 @@ from topos.op import Cast, Elementwise, Gather, MatMul, Movement, Opcode, Pad, R
 class Operand(Protocol):
     """What a kernel needs of a tensor."""
 
-    element: Element | None
-    ids: Array | None
-    vocab: int
+    @property
+    def element(self) -> Element | None:
+        """The number that fills it; `None` of a selection."""
+
+    @property
+    def ids(self) -> Array | None:
+        """A selection's ids."""
+
+    @property
+    def vocab(self) -> int:
+        """How many columns a selection has."""
 
     def dense(self, element: Element) -> Array:
         """Its numbers as an array, a selection as its one-hot in `element`."""

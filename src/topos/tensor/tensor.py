@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -17,12 +18,15 @@ from topos.op import Composites, Elementwise, Indexing, Opcode, Recordable
 from topos.op.movement import whole
 from topos.op.recordable import is_number
 from topos.shape import Shape
+from topos.tensor.deferred import OPEN, Deferrable, Holder, elsewhere
 from topos.tensor.evaluate import kernel_of
-from topos.tensor.payload import as_array, element_of, rounded
+from topos.tensor.memory import address_of
+from topos.tensor.offer import LEAST_PLACES, multiplies
+from topos.tensor.payload import as_array, element_of, everywhere, rounded
 from topos.tensor.selection import checked_ids
 
 
-class Tensor(Composites):
+class Tensor(Deferrable, Composites):
     """An immutable tensor: a dense array (of any strides; a constant is one number with all strides 0) or a selection.
 
     `Tensor(payload)` copies: a number, a list, a NumPy array (f64 and bf16 stay, everything else becomes f32 unless
@@ -35,13 +39,14 @@ class Tensor(Composites):
     Tensor([[0.7615942, 0.5005202]], f32)
     """
 
-    __slots__ = ("_array", "_common", "element", "ids", "shape", "vocab")
+    __slots__ = ("_array", "_common", "_memory", "element", "ids", "shape", "vocab")
     shape: Shape
     element: Element | None
     _common: Element
     _array: Array | None
     ids: Array | None
     vocab: int
+    _memory: tuple[int, Array]
 
     def __new__(cls, payload: Any, element: Element | None = None) -> Tensor:
         if isinstance(payload, Tensor):
@@ -69,6 +74,11 @@ class Tensor(Composites):
             shape = Shape(array.shape)
         elif not tuple.__eq__(array.shape, shape):
             raise ElementError(f"element {element}: an operation answered shape {Shape(array.shape)}, wants {shape}")
+        return cls.held(array, element, shape)
+
+    @classmethod
+    def held(cls, array: Array, element: Element, shape: Shape) -> Tensor:
+        """An array that is known to be of this element and shape; nobody writes to it once the tensor is handed out."""
         tensor = object.__new__(cls)
         tensor._array = array
         tensor.element = element
@@ -99,7 +109,7 @@ class Tensor(Composites):
         if scalar.shape.rank:
             raise ShapeError(f"filled: wants one number, got shape {scalar.shape}")
         held = scalar.element or f32
-        return cls.of(np.broadcast_to(scalar.dense(held), extents), held, extents)
+        return cls.of(everywhere(scalar.dense(held), extents), held, extents)
 
     @classmethod
     def selection(cls, indices: Any, vocab: int, *, absent: int | None = None) -> Tensor:
@@ -125,6 +135,18 @@ class Tensor(Composites):
         tensor.shape = Shape((ids.size, vocab))
         return tensor
 
+    @classmethod
+    def _found(cls, found: Array | Holder, element: Element, shape: Shape) -> Tensor:
+        """What computed elsewhere: numbers, or who works them out when they are first read."""
+        if not isinstance(found, Holder):
+            return cls.of(found, element, shape)
+        tensor = object.__new__(cls)
+        tensor._holder = found
+        tensor.element = element
+        tensor.ids = None
+        tensor.shape = shape
+        return tensor
+
     def among(self, common: Element) -> Tensor:
         """This tensor as a spec over `common` has it: what an instruction over selections alone answers is of it."""
         if self.ids is None or self._common is common:
@@ -135,15 +157,20 @@ class Tensor(Composites):
     def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
         """Computes one instruction; an operand that records takes the others onto its tape instead."""
         for operand in operands:
-            if isinstance(operand, Recordable) and not isinstance(operand, Tensor):
+            if type(operand) is not Tensor and isinstance(operand, Recordable) and not isinstance(operand, Tensor):
                 return operand.apply(opcode, operands)  # type: ignore[return-value]
         element = opcode.result_element([o.element for o in operands if isinstance(o, Tensor)]) or self._shared()
         spread = self.shape if isinstance(opcode, Elementwise) else None
         tensors = [o if isinstance(o, Tensor) else operand_tensor(o, element, spread) for o in operands]
-        shape = opcode.result_shape([tensor.shape for tensor in tensors])
-        if isinstance(opcode, Indexing) and tensors[1].ids is None:
+        shapes = [tensor.shape for tensor in tensors]
+        shape = opcode.result_shape(shapes)
+        if spread is None and isinstance(opcode, Indexing) and tensors[1].ids is None:
             raise ElementError(f"{opcode.rule}: wants a selection (Tensor.selection), got a dense tensor")
         check_arithmetic()
+        if OPEN or prod(shapes[0]) >= LEAST_PLACES or (spread is None and multiplies(opcode, shapes)):
+            found = elsewhere(opcode, element, tensors, shape)
+            if found is not None:
+                return Tensor._found(found, element, shape)
         with np.errstate(all="ignore"):
             return Tensor.of(kernel_of(opcode)(opcode, element, tensors), element, shape)
 
@@ -168,6 +195,16 @@ class Tensor(Composites):
             return self._array
         assert self.ids is not None
         return reference.one_hot(element, self.ids, self.vocab)
+
+    @property
+    def address(self) -> int:
+        """Where its numbers, or its ids, lie next to one another in row-major order, as long as it lives."""
+        try:
+            return self._memory[0]
+        except AttributeError:
+            numbers = np.require(self.ids if self._array is None else self._array, requirements=("C", "ALIGNED"))
+            self._memory = address_of(numbers), numbers
+            return self._memory[0]
 
     def expect(self, element: Element) -> Tensor:
         """This tensor where it is of `element` (a selection is of any); else `ElementError`."""
@@ -258,7 +295,7 @@ def constant(shape: Shape, element: Element, count: int) -> Tensor:
             count = operator.index(count)
         except TypeError:
             raise ElementError(f"counted: wants an integer, got {count!r}") from None
-    return Tensor.of(np.broadcast_to(element.from_count(count), shape), element, shape)
+    return Tensor.of(everywhere(np.asarray(element.from_count(count)), shape), element, shape)
 
 
 def operand_tensor(payload: Any, element: Element, spread: Shape | None) -> Tensor:

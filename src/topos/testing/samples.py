@@ -41,7 +41,7 @@ class Operand(NamedTuple):
         if self.selection:
             count, vocab = self.shape
             return Tensor.selection(random.integers(-1, vocab, count), vocab, absent=-1)
-        return Tensor(_numbers(self.domain, self.shape, random), f64).convert(element)
+        return Tensor(_numbers(self.domain, self.shape, random), element)
 
 
 class Sample(NamedTuple):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import random
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -39,7 +42,7 @@ def supported() -> dict[str, Target]:
     return {**found, "host": host()}
 
 
-class Compiled:
+class CompiledKernel:
     """One kernel as a function of an argument block and a tile."""
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
@@ -79,6 +82,30 @@ def arguments_of(left: Any, right: Any, out: Any, scratch_bytes: int) -> tuple[A
     scratch = np.full(scratch_bytes + 256, 0xA5, np.uint8)
     block = (ctypes.c_void_p * 4)(left.ctypes.data, right.ctypes.data, out.ctypes.data, scratch.ctypes.data + 104)
     return block, scratch
+
+
+class Compiled:
+    """The kernels of one product."""
+
+    def __init__(self, kernels: Sequence[Kernel], target: Target) -> None:
+        self.functions = [CompiledKernel(kernel, target) for kernel in kernels]
+        self.scratch_bytes = max(kernel.scratch_bytes for kernel in kernels)
+
+    def run(self, block: Any, threads: int = 1) -> None:
+        """Kernel after kernel, the tiles of each in some other order, by some threads."""
+        for function in self.functions:
+            tiles = list(range(function.kernel.tiles))
+            random.Random(7).shuffle(tiles)
+            shares = [tiles[start::threads] for start in range(threads)]
+            workers = [threading.Thread(target=_run, args=(function, block, share)) for share in shares[1:]]
+            [worker.start() for worker in workers]
+            _run(function, block, shares[0])
+            [worker.join() for worker in workers]
+
+
+def _run(function: CompiledKernel, block: Any, tiles: list[int]) -> None:
+    for tile in tiles:
+        function.run(block, tile)
 
 
 _CACHE: dict[tuple[ProductTask, Target], Compiled] = {}

@@ -99,7 +99,12 @@ def test_views_and_special_numbers(element: Any, tmp_path: Path) -> None:
         x, many = tape.input(shape=(23, 9)), tape.input(shape=(4096,))
         results, feeds = every_instruction(tape, x.permute([1, 0]).narrow(1, 2, 19), 31)
         more, others = every_instruction(tape, many, 37)
-        return results + more, {x: numbers(element, x.shape, 1), many: numbers(element, many.shape, 2), **feeds, **others}
+        return results + more, {
+            x: numbers(element, x.shape, 1),
+            many: numbers(element, many.shape, 2),
+            **feeds,
+            **others,
+        }
 
     case = recorded(record, element)
     batch = Batch()

@@ -188,12 +188,16 @@ def test_c70_a_narrower_processor_is_a_miss(script: Script) -> None:
 
 def test_c70_another_option_is_a_miss(script: Script) -> None:
     compiled = int(script(RUN).split()[0])
-    other = PLAN + "    from topos.backend.native import compiler\n    compiler.OPTIONS += ' other'\n" + RUN[len(PLAN) :]
+    other = (
+        PLAN + "    from topos.backend.native import compiler\n    compiler.OPTIONS += ' other'\n" + RUN[len(PLAN) :]
+    )
     assert script(other) == f"{compiled} 0\n"
     assert script(other) == f"0 {compiled}\n"
 
 
-@pytest.mark.parametrize("kept", [0, pytest.param(20, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kept", [0, pytest.param(20, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.slow)]
+)
 def test_c70_a_truncated_file_is_a_miss_with_a_warning(script: Script, own_cache: Path, kept: int) -> None:
     compiled = int(script(RUN).split()[0])
     largest = max(own_cache.iterdir(), key=lambda path: path.stat().st_size)

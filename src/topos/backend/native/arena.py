@@ -2,44 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from topos.backend.native.groups import Lowering
-
-LINE = 64
-"""Bytes of a cache line: every buffer starts on one."""
+from topos.tensor.memory import LINE
 
 
 class Arena(NamedTuple):
-    """The offset in bytes of each stored row and of each group's scratch, and the size of the whole."""
+    """The offset in bytes of each stored row and of each group's scratch, and the size of the whole.
+
+    Every buffer begins on a cache line.
+    """
 
     offsets: dict[int, int]
     scratch: list[int]
     bytes: int
 
 
-def arranged(lowering: Lowering, scratch_bytes: Sequence[int]) -> Arena:
+def arranged(
+    lowering: Lowering, scratch_bytes: Sequence[int], elsewhere: Container[int], temporary: Iterable[int]
+) -> Arena:
     """First fit in order of birth.
 
-    A buffer takes the lowest gap that is free from the group that writes it to the last that reads it.
-
-    Rows that are kept are results: they have buffers of their own and no place here.
+    A buffer takes the lowest gap that is free from the group that writes it to the last that reads it; what is kept
+    stays to the end. Rows of `elsewhere` have buffers of their own. The copy of each source of `temporary`, which is
+    called `~source`, lives from the beginning to the end.
     """
     last = _last_reads(lowering)
+    end = len(lowering.groups)
     alive: list[tuple[int, int, int]] = []  # start, end, last group
     offsets: dict[int, int] = {}
     scratch: list[int] = []
     size = 0
+    for source in temporary:
+        offsets[~source] = size
+        alive.append((size, size + _bytes(lowering, source), end))
+        size += _bytes(lowering, source)
     for at, group in enumerate(lowering.groups):
         alive = [held for held in alive if held[2] >= at]
-        wanted = [(row, _bytes(lowering, row), last.get(row, at)) for row in group.writes if row not in lowering.kept]
-        for row, length, until in [*wanted, (-1, _lines(scratch_bytes[at]), at)]:
+        wanted: list[tuple[int | None, int, int]] = [
+            (row, _bytes(lowering, row), end if row in lowering.kept else last.get(row, at))
+            for row in group.writes
+            if row not in elsewhere
+        ]
+        for row, length, until in [*wanted, (None, _lines(scratch_bytes[at]), at)]:
             start = _gap(alive, length)
             if length:
                 alive = sorted([*alive, (start, start + length, until)])
             size = max(size, start + length)
-            if row < 0:
+            if row is None:
                 scratch.append(start)
             else:
                 offsets[row] = start

@@ -240,7 +240,7 @@ _ARITHMETICS: dict[Element, type[Arithmetic]] = {f32: Float32, f64: Float64, bf1
 
 def has_arithmetic(element: Element) -> bool:
     """Whether an element has a native reading."""
-    return element in _ARITHMETICS
+    return element in _ARITHMETICS or element.native is not None
 
 
 def arithmetic(element: Element, reading: NativeReading) -> Arithmetic:
@@ -249,6 +249,10 @@ def arithmetic(element: Element, reading: NativeReading) -> Arithmetic:
     Raises `ElementError` for an element without a native reading.
     """
     found = _ARITHMETICS.get(element)
-    if found is None:
+    if found is not None:
+        return found(reading)
+    if element.native is None:
         raise ElementError(f"native: element {element.name} has no native arithmetic")
-    return found(reading)
+    from topos.backend.native.bodies import ByBodies
+
+    return ByBodies(reading, element, element.native)

@@ -72,7 +72,7 @@ class Lowering:
         """Whether a row holds one number for each row of its group's shape, and not one for each place."""
         return row in self._placement.across
 
-    def later_readers(self, row: int) -> bool:
+    def is_read_later(self, row: int) -> bool:
         """Whether a group after the row's own reads what it stores."""
         return row in self._read_later
 

@@ -69,9 +69,7 @@ class _Lines:
         offset: Integer = first
         for index, step in zip((*place.outer, place.inner), (*map[: len(place.outer)], map[-1]), strict=True):
             offset = function.add(offset, function.multiply(index, step))
-        spread = (
-            self.reading.constant("i64", offset) if isinstance(offset, int) else function.spread(self.type, offset)
-        )
+        spread = self.reading.constant("i64", offset) if isinstance(offset, int) else function.spread(self.type, offset)
         if not map[-1] or self.reading.lanes == 1:
             return self.reading.lanes_of(spread)
         return self.reading.lanes_of(spread) + self.reading.lanes_of(
@@ -87,9 +85,7 @@ class _Lines:
                 text = function.let_text(f"extractelement {rows}, i64 0")
             place = function.offset(pointer, INT64, Operand(INT64, text))
             return self.reading.lanes_of(function.spread(type, function.load(INT64, place, 8)))
-        pointers = function.let(
-            self.reading.type("ptr"), f"getelementptr inbounds i64, ptr {pointer.text}, {rows}"
-        )
+        pointers = function.let(self.reading.type("ptr"), f"getelementptr inbounds i64, ptr {pointer.text}, {rows}")
         mask = function.prefix(lanes, lanes if self.place.lanes is None else self.place.lanes)
         name = f"masked.gather.{type.suffix}.{pointers.type.suffix}"
         places = Operand(pointers.type, f"align 8 {pointers.text}")

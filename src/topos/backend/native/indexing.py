@@ -7,7 +7,7 @@ from math import prod
 
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import lanes_for
-from topos.backend.native.nest import Frame, Place, merged, total
+from topos.backend.native.nest import Frame, Place, merged
 from topos.backend.native.program import Call
 from topos.backend.native.registers import INT64, Integer, Operand
 from topos.backend.native.target import Target
@@ -76,9 +76,7 @@ def scatter(lowering: Lowering, group: Group, target: Target) -> Call | None:
 
     def columns(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
         def over(index: Integer, body: Callable[[Place], None]) -> None:
-            frame.vectors(
-                begin, end, extents[-1], lambda column, count: body(Place((index, *outer), column, count))
-            )
+            frame.vectors(begin, end, extents[-1], lambda column, count: body(Place((index, *outer), column, count)))
 
         def add(index: Integer) -> None:
             identity = function.load(INT64, function.offset(chosen, INT64, index), 8)
@@ -93,7 +91,7 @@ def scatter(lowering: Lowering, group: Group, target: Target) -> Call | None:
         if sums.is_apart:
             function.loop(0, group.shape[0], 1, lambda index: over(index, sums.finish))
 
-    tiles = frame.tiled(extents, count_rows * total(extents), columns)
+    tiles = frame.tiled(extents, count_rows * prod(extents), columns)
     return Call((frame.kernel("scatter", tiles),), frame.pointers)
 
 

@@ -28,6 +28,9 @@ def named(
     stem: str, body: Callable[[str], str], tiles: int, scratch_bytes: int = 0, helpers: tuple[str, ...] = ()
 ) -> Kernel:
     """A kernel named by its own text: `body(name)` writes the definition of `@name`."""
-    digest = hashlib.blake2b(body("kernel").encode(), digest_size=8).hexdigest()
-    name = f"{stem}_{digest}"
-    return Kernel(name, body(name), tiles, scratch_bytes, helpers)
+    text = body(_NAME)
+    name = f"{stem}_{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+    return Kernel(name, text.replace(_NAME, name), tiles, scratch_bytes, helpers)
+
+
+_NAME = "kernel.to.be.named"

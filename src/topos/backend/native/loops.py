@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
+from topos.backend.native.costs import is_dear, lanes_up_to, weight
 from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.nest import Frame, Place, lanes_up_to, total, weight
+from topos.backend.native.nest import Frame, Place
 from topos.backend.native.program import Call
 from topos.backend.native.registers import Integer
+from topos.backend.native.stream import passes_caches, streamed
 from topos.backend.native.target import Target
 from topos.backend.native.views import View, dense, dense_strides
 from topos.backend.native.vocabulary import Lanes
 from topos.op import Pad
 from topos.shape import Shape
 
+FAR = 1 << 16
+"""Elements from which a chain of elementary functions works on several registers at once: it then pays to compile."""
 
-def lanes_for(lowering: Lowering, group: Group, target: Target, registers: int = 1) -> int:
-    """Registers' worth of the group's numbers (of the narrower ones where it mixes elements), no more than there are.
 
+def lanes_for(lowering: Lowering, group: Group, target: Target) -> int:
+    """A register's worth of the group's numbers (of the narrower ones where it mixes elements), or no more than exist.
+
+    Several registers side by side hide the latency of a polynomial's steps.
     """
     spec = lowering.spec
     wide = all((spec.rows[row].element or spec.element).dtype.itemsize == 8 for row in group.rows)
+    dear = any(is_dear(lowering, row) for row in group.rows) and group.shape.volume >= FAR
+    registers = 1 if not dear else 2 if wide else 4
     return lanes_up_to(registers * target.lanes(8 if wide else 4), group.shape.volume)
 
 
@@ -33,8 +43,11 @@ def elementwise(lowering: Lowering, group: Group, target: Target) -> Call | None
     outputs = [(row, frame.add(dense(row, group.shape), frame.element(row).dtype.itemsize)) for row in group.writes]
     extents, (written,) = frame.lay(group.shape, [dense_strides(group.shape)])
     evaluator, rows = Evaluator(frame, group), needed(frame, group)
+    passing = [pointer for row, pointer in outputs if len(extents) == 1 and passes_caches(frame, row)]
 
     def body(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
+        if passing:
+            begin = streamed(frame, passing, begin, end, extents[-1], lambda index: at(Place(outer, index, None)))
         frame.vectors(begin, end, extents[-1], lambda index, count: at(Place(outer, index, count)))
 
     def at(place: Place) -> None:
@@ -43,7 +56,7 @@ def elementwise(lowering: Lowering, group: Group, target: Target) -> Call | None
         for row, pointer in outputs:
             frame.store(frame.arithmetic(frame.element(row)), held[row], pointer, written, place)
 
-    tiles = frame.tiled(extents, total(extents) * weight(lowering, rows), body)
+    tiles = frame.tiled(extents, prod(extents) * weight(lowering, rows), body)
     return Call((frame.kernel("elementwise", tiles),), frame.pointers)
 
 
@@ -76,7 +89,7 @@ def pad(lowering: Lowering, group: Group, target: Target) -> Call | None:
     place = View(row, opcode.start * strides[opcode.axis], shape, strides)
     m = frame.arithmetic(frame.element(row))
     result = frame.add(dense(row, recorded.shape), m.element.dtype.itemsize)
-    fill = m.constant(m.element.round(np.array(opcode.fill)).item())
+    fill = m.constant(m.element.round(np.array(opcode.fill))[()])
     volume = recorded.shape.volume
     frame.vectors(0, volume, volume, lambda index, count: m.store(fill, m.offset(result, index), count))
     return _copied(frame, operand, row, shape, place, 0)
@@ -94,5 +107,5 @@ def _copied(frame: Frame, operand: int, row: int, shape: Shape, target: View, wo
     def at(place: Place) -> None:
         frame.store(m, frame.value(operand, place, m.element), pointer, written, place)
 
-    tiles = frame.tiled(extents, work * total(extents), body)
+    tiles = frame.tiled(extents, work * prod(extents), body)
     return Call((frame.kernel("copy", tiles),), frame.pointers)

@@ -18,6 +18,8 @@ from topos.backend.native.views import View
 from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.element import Element
 
+LINE = 64
+"""Bytes of a cache line."""
 WORK = 20_000
 """Elements that are worth a thread's attention."""
 MOST_TILES = 64
@@ -74,6 +76,7 @@ class Frame:
         self._shared_bytes = 0
         self._own_bytes = 0
         self._scratch: list[str] = []
+        self.streamed: Sequence[Operand] = ()
 
     # operands
     def add(self, view: View, item_bytes: int) -> Operand:
@@ -142,6 +145,11 @@ class Frame:
     def store(self, m: Arithmetic, value: Lanes, pointer: Operand, steps: Sequence[int], place: Place) -> None:
         """Puts lanes at a place of a buffer whose strides per axis of the nest are `steps`."""
         first = m.offset(pointer, self.offset(steps, place))
+        if pointer in self.streamed:
+            closed = m._closed(value)
+            align = min(LINE, closed.type.bytes)
+            self.function.write(f"store {closed}, ptr {first.text}, align {align}, !nontemporal !{{i32 1}}")
+            return
         if steps[-1] == 1 or place.lanes == 1 or m.reading.lanes == 1:
             m.store(value, first, place.lanes)
             return
@@ -257,44 +265,5 @@ class Frame:
             self.function.when(self.function.below(whole, end), lambda: body(whole, rest))
 
 
-def weight(lowering: Lowering, rows: Sequence[int]) -> int:
-    """What a chain of rows costs an element, in plain operations: an elementary function counts for many."""
-    return sum(12 if is_dear(lowering, row) else 1 for row in rows) or 1
-
-
-def is_dear(lowering: Lowering, row: int) -> bool:
-    """Whether a row takes an elementary function of every number."""
-    return lowering.spec.rows[row].opcode.name in _DEAR
-
-
-_DEAR = {
-    "Exp",
-    "Ln",
-    "Tanh",
-    "Sin",
-    "Cos",
-    "Log1p",
-    "Expm1",
-    "Erf",
-    "ErfDerivative",
-    "Powf",
-    "LogSumExp",
-    "LogSoftmax",
-}
-
-
-def total(extents: Sequence[int]) -> int:
-    """How many places a nest has."""
-    return prod(extents)
-
-
-def lanes_up_to(most: int, extent: int) -> int:
-    """The least power of two that holds an extent, and at most so many."""
-    lanes = 1
-    while lanes < min(most, extent):
-        lanes *= 2
-    return lanes
-
-
 def _lines(size: int) -> int:
-    return -(-size // 64) * 64
+    return -(-size // LINE) * LINE

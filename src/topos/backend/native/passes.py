@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from topos.backend.native.costs import is_dear
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.nest import is_dear
 from topos.op import Div, LogSoftmax, LogSumExp, MaxAlong, Reduction
 from topos.op.maps import Sqrt
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from topos.backend.native.arena import Arena, arranged
+from topos.backend.native.carry import Carry, carry_of
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
+from topos.backend.native.moves import moved_bytes
 
 
 class Operand(NamedTuple):
@@ -34,80 +36,69 @@ class Call(NamedTuple):
 
 
 class Program(NamedTuple):
-    """The calls in order and the table of pointers that `main` is given.
+    """The calls of one step in order, those of the groups among them, and where their buffers are.
 
-    The table holds, in order: the function that runs tiles, the arena, one buffer per row of `buffers` (sources and
-    results), and one kernel per name of `kernels`.
+    A buffer is a place in the arena, or one of `buffers`, whose pointers the caller gives: constants, sources and
+    results. `scratch` is where in the arena each call has its scratch.
     """
 
     calls: list[Call]
+    groups: list[Call]
     arena: Arena
+    scratch: list[int]
+    carry: Carry
     buffers: list[int]
     kernels: list[str]
 
-    def main(self) -> str:
-        """The text of `void @main(ptr %table)`."""
-        slots = {row: 2 + at for at, row in enumerate(self.buffers)}
-        first_kernel = 2 + len(self.buffers)
-        lines = ["define void @main(ptr %table) {", *_loaded(0, "run"), *_loaded(1, "arena")]
-        for row, slot in slots.items():
-            lines += _loaded(slot, f"buffer{row}")
-        for at in range(len(self.kernels)):
-            lines += _loaded(first_kernel + at, f"kernel{at}")
-        most = max((len(call.operands) + 1 for call in self.calls), default=1)
-        lines.append(f"  %arguments = alloca [{most} x ptr], align 16")
-        names = {name: at for at, name in enumerate(self.kernels)}
-        for at, call in enumerate(self.calls):
-            lines += self._call(at, call, names)
-        return "\n".join([*lines, "  ret void", "}", ""])
-
-    def _call(self, at: int, call: Call, names: dict[str, int]) -> list[str]:
-        lines = []
-        operands = [
-            ("%arena", self.arena.offsets[o.row] + o.offset_bytes)
-            if o.row in self.arena.offsets
-            else (f"%buffer{o.row}", o.offset_bytes)
-            for o in call.operands
-        ]
-        if call.scratch_bytes:
-            operands.append(("%arena", self.arena.scratch[at]))
-        for place, (base, offset) in enumerate(operands):
-            pointer, slot = f"%p{at}_{place}", f"%s{at}_{place}"
-            lines += [
-                f"  {pointer} = getelementptr i8, ptr {base}, i64 {offset}",
-                f"  {slot} = getelementptr ptr, ptr %arguments, i64 {place}",
-                f"  store ptr {pointer}, ptr {slot}, align 8",
-            ]
-        for kernel in call.kernels:
-            pointer = f"%kernel{names[kernel.name]}"
-            if kernel.tiles > 1:
-                lines.append(f"  call void %run(ptr {pointer}, ptr %arguments, i64 {kernel.tiles})")
+    def placed(self, at: int) -> list[tuple[int | None, int]]:
+        """The operands of a call: the row of a buffer, or `None` for the arena, and the offset in it in bytes."""
+        placed: list[tuple[int | None, int]] = []
+        for row, offset in self.calls[at].operands:
+            home = self.carry.in_place.get(row, row)
+            if home in self.arena.offsets:
+                placed.append((None, self.arena.offsets[home] + offset))
             else:
-                lines.append(f"  call void {pointer}(ptr %arguments, i64 0)")
-        return lines
-
-
-def _loaded(slot: int, name: str) -> list[str]:
-    return [
-        f"  %at_{name} = getelementptr ptr, ptr %table, i64 {slot}",
-        f"  %{name} = load ptr, ptr %at_{name}, align 8",
-    ]
+                placed.append((home, offset))
+        if self.calls[at].scratch_bytes:
+            placed.append((None, self.scratch[at]))
+        return placed
 
 
 Writer = Callable[[Lowering, Group], Call | None]
 
 
-def assembled(lowering: Lowering, write: Writer) -> Program | Group:
-    """The program of a lowering, or the first group that has no kernel."""
-    calls = []
+def assembled(
+    lowering: Lowering, write: Writer, carried: Mapping[int, int], results: frozenset[int]
+) -> Program | Group:
+    """The program of a lowering, or the first group that has no kernel.
+
+    `carried` maps sources to the rows that replace them, `results` are the rows that the caller reads.
+    """
+    written = []
     for group in lowering.groups:
-        written = write(lowering, group)
-        if written is None:
+        call = write(lowering, group)
+        if call is None:
             return group
-        calls.append(written)
-    arena = arranged(lowering, [call.scratch_bytes for call in calls])
-    rows = dict.fromkeys(operand.row for call in calls for operand in call.operands if operand.row not in arena.offsets)
-    return Program(calls, arena, list(rows), list(texts(calls)))
+        written.append(call)
+    carry = carry_of(lowering, carried, results)
+    elsewhere = results | carry.in_place.keys()
+    temporary = [source for source in carry.before if source not in results]
+    arena = arranged(lowering, [call.scratch_bytes for call in written], elsewhere, temporary)
+    before = [_move(lowering, source, source, ~source) for source in carry.before]
+    after = [_move(lowering, source, origin, source) for origin, source in carry.after]
+    calls = [call for call in [*before, *written, *after] if call.operands]
+    scratch = [0] * len(before) + arena.scratch + [0] * len(after)
+    scratch = [at for at, call in zip(scratch, [*before, *written, *after], strict=True) if call.operands]
+    homes = (carry.in_place.get(operand.row, operand.row) for call in calls for operand in call.operands)
+    buffers = dict.fromkeys(home for home in homes if home not in arena.offsets)
+    return Program(calls, written, arena, scratch, carry, list(buffers), list(texts(calls)))
+
+
+def _move(lowering: Lowering, source: int, origin: int, destination: int) -> Call:
+    """The copy of one whole buffer, as large as a source, to another."""
+    row = lowering.spec.rows[source]
+    size = row.shape.volume * (row.element or lowering.spec.element).dtype.itemsize
+    return Call((moved_bytes(size),), [Operand(origin, 0), Operand(destination, 0)] if size else [])
 
 
 def texts(calls: Sequence[Call]) -> dict[str, str]:

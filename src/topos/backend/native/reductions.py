@@ -8,9 +8,10 @@ from __future__ import annotations
 from math import prod
 
 from topos.backend.native.arithmetic import Arithmetic
+from topos.backend.native.costs import is_dear, lanes_up_to, weight
 from topos.backend.native.evaluator import Evaluator, Value
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.nest import Frame, Place, is_dear, lanes_up_to, merged, total, weight
+from topos.backend.native.nest import Frame, Place, merged
 from topos.backend.native.passes import Gathered, Passes
 from topos.backend.native.placement import WHOLE
 from topos.backend.native.program import Call
@@ -115,7 +116,7 @@ class Rows:
     # rows
     def all_rows(self) -> int:
         """Every row of the group; answers the number of tiles."""
-        size = total(self.shape) * weight(self.lowering, self.group.rows)
+        size = prod(self.shape) * weight(self.lowering, self.group.rows)
         if self.is_along:
             return self.frame.tiled([*self.before, 1], size, lambda outer, begin, end: self._row(outer, 0, None))
 

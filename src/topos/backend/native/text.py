@@ -41,7 +41,6 @@ class Function:
         self._write = self._lines.append
         self._count = 0
         self._rooms: list[str] = []
-        self._begins: list[str] = []
         self._declared: set[str] = set()
 
     # lines
@@ -218,7 +217,7 @@ class Function:
 
     def begin_with(self, *lines: str) -> None:
         """Lines for the start of the function, known late."""
-        self._begins += lines
+        self._rooms += lines
 
     def load(self, type: Type, pointer: Operand, align: int) -> Operand:
         """What lies at an address; LLVM would assume a vector to be aligned to its own size."""
@@ -293,7 +292,7 @@ class Function:
     # the whole
     def text(self, name: str) -> str:
         """The definition of `@name`."""
-        lines = "\n".join([self._lines[0], *self._rooms, *self._begins, *self._lines[1:]])
+        lines = "\n".join([self._lines[0], *self._rooms, *self._lines[1:]])
         return f"define void @{name}({self.parameters}) nounwind {{\n{lines}\n  ret void\n}}\n"
 
     def kernel(self, stem: str, tiles: int, scratch_bytes: int = 0) -> Kernel:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from topos.backend.native.costs import weight
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.ids import Read
 from topos.backend.native.kernel import Kernel
-from topos.backend.native.nest import Place, merged, weight
+from topos.backend.native.nest import Place, merged
 from topos.backend.native.passes import Gathered
 from topos.backend.native.placement import SMALL
 from topos.backend.native.program import Call

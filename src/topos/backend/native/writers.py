@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from topos.backend.native import indexing, loops, windows
-from topos.backend.native.arithmetic import has_arithmetic
 from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.placement import WHOLE
 from topos.backend.native.products import Batch, ProductTask, product
 from topos.backend.native.program import Call, Operand
-from topos.backend.native.placement import WHOLE
+from topos.backend.native.reading import has_reading
 from topos.backend.native.reductions import row_group
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
@@ -23,8 +23,9 @@ Writer = Callable[[Lowering, Group, Target], Call | None]
 def write(lowering: Lowering, group: Group, target: Target) -> Call | None:
     """The kernel of a group, and its operands; `None` where the interpreter has to do it."""
     spec = lowering.spec
-    for row in (*group.rows, *group.reads):
-        if not has_arithmetic(spec.rows[row].element or spec.element):
+    for row in group.rows:
+        operands = [spec.rows[operand].element or spec.element for operand in spec.rows[row].operands]
+        if not has_reading(spec.rows[row].opcode, spec.rows[row].element or spec.element, operands):
             return None
     if not any(spec.rows[row].shape.volume for row in group.writes):
         return Call((Function().kernel("nothing", 1),), [])
@@ -60,7 +61,7 @@ def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
         batch,
     )
     item = element.dtype.itemsize
-    return Call((product(task, target),), [Operand(view.row, view.offset * item) for view in (left, right, out)])
+    return Call(product(task, target), [Operand(view.row, view.offset * item) for view in (left, right, out)])
 
 
 WRITERS: dict[type, Writer] = {

@@ -9,6 +9,7 @@ from topos.backend.native.products.task import ProductTask
 
 BLOCK = 512
 """Terms in one chain; the contract's number."""
+_PART_PANELS = 8
 
 
 class Choice(NamedTuple):
@@ -29,6 +30,10 @@ class Choice(NamedTuple):
     packs_right: bool = False
     chunk: int = 1
     """Panels of the right operand that are packed at once."""
+    shared: str = ""
+    """The operand that a kernel before this one packs for all tiles: `left`, `right` or none."""
+    pack_tiles: int = 1
+    """Pieces of work of that kernel."""
 
     @property
     def tiles(self) -> int:
@@ -39,6 +44,21 @@ class Choice(NamedTuple):
     def blocks(self) -> int:
         """Blocks of terms."""
         return -(-self.task.terms // BLOCK)
+
+    @property
+    def part_panels(self) -> int:
+        """Panels in one unit of packing the right operand for all tiles."""
+        return min(_PART_PANELS, self.panels.groups)
+
+    @property
+    def shared_parts(self) -> int:
+        """Units into which one block of the shared operand falls."""
+        return self.rows.groups if self.shared == "left" else -(-self.panels.groups // self.part_panels)
+
+    @property
+    def shared_units(self) -> int:
+        """Pieces of work in packing it, in all."""
+        return self.shared_parts * self.blocks * self.task.batches
 
     @property
     def depth(self) -> int:

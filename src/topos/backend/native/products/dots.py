@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import islice
 
 from topos.backend.native.products.choice import BLOCK
-from topos.backend.native.products.frame import Kind, Work, frame
+from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.fused import fused
+from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Lanes, Results
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
@@ -18,7 +19,7 @@ CHAINS = 16
 
 def dots(kind: Kind, target: Target) -> str:
     """The text: results in groups of at most 16, and where these are fewer, blocks beside one another as well."""
-    return frame(kind, 0, lambda text, work: _Dots(kind, text, work, target).run())
+    return frame(kind, None, lambda text, work: _Dots(kind, text, work, target).run())
 
 
 class _Dots:
@@ -69,25 +70,25 @@ class _Dots:
     ) -> list[str]:
         """`side` blocks of `terms` terms from term `start` on, added to the totals in order."""
         text, task, lanes = self.text, self.task, self.lanes
-        size = lanes.item_bytes
-        left = text.at(self.work.left, text.mul(start, task.left[1] * size))
-        right = text.at(self.work.right, text.mul(start, task.right[0] * size))
+        ones, twos = self.kind.left, self.kind.right
+        left = text.at(self.work.left, text.mul(start, task.left[1] * ones.item_bytes))
+        right = text.at(self.work.right, text.mul(start, task.right[0] * twos.item_bytes))
         chains = [(block, row, column) for block in range(side) for row, column in places]
 
         def step(term: str, values: Sequence[str]) -> list[str]:
-            here = text.at(left, text.mul(term, task.left[1] * size))
-            there = text.at(right, text.mul(term, task.right[0] * size))
+            here = text.at(left, text.mul(term, task.left[1] * ones.item_bytes))
+            there = text.at(right, text.mul(term, task.right[0] * twos.item_bytes))
             read: dict[tuple[str, int], str] = {}
 
-            def number(base: str, offset: int) -> str:
+            def number(stored: Lanes, base: str, offset: int) -> str:
                 if (base, offset) not in read:
-                    read[base, offset] = lanes.number(text, text.at(base, offset * size))
+                    read[base, offset] = stored.number(text, text.at(base, offset * stored.item_bytes))
                 return read[base, offset]
 
             after = []
             for (block, row, column), value in zip(chains, values, strict=True):
-                one = number(here, block * BLOCK * task.left[1] + row * task.left[0])
-                two = number(there, block * BLOCK * task.right[0] + column * task.right[1])
+                one = number(ones, here, block * BLOCK * task.left[1] + row * task.left[0])
+                two = number(twos, there, block * BLOCK * task.right[0] + column * task.right[1])
                 after.append(fused(text, lanes.scalar, 0, one, two, value, lanes.has_fma))
             return after
 
@@ -125,15 +126,16 @@ class _Dots:
     def beside(self, place: tuple[int, int], total: str, start: str, count: int) -> str:
         """`count` blocks from term `start` on, one in each lane, added to the total in order."""
         text, lanes = self.text, self.lanes
-        offset = text.mul(start, lanes.item_bytes)
-        left = text.at(text.at(self.work.left, place[0] * self.task.left[0] * lanes.item_bytes), offset)
-        right = text.at(text.at(self.work.right, place[1] * self.task.right[1] * lanes.item_bytes), offset)
+        lefts, rights = self.kind.left, self.kind.right
+        left = text.at(self.work.left, place[0] * self.task.left[0] * lefts.item_bytes)
+        left = text.at(left, text.mul(start, lefts.item_bytes))
+        right = text.at(self.work.right, place[1] * self.task.right[1] * rights.item_bytes)
+        right = text.at(right, text.mul(start, rights.item_bytes))
 
         def step(term: str, values: Sequence[str]) -> list[str]:
             (chain,) = values
-            here = text.mul(term, lanes.item_bytes)
-            ones = lanes.transposed(text, text.at(left, here), BLOCK, count)
-            twos = lanes.transposed(text, text.at(right, here), BLOCK, count)
+            ones = lefts.transposed(text, text.at(left, text.mul(term, lefts.item_bytes)), BLOCK, count)
+            twos = rights.transposed(text, text.at(right, text.mul(term, rights.item_bytes)), BLOCK, count)
             for one, two in zip(ones, twos, strict=True):
                 chain = lanes.fma(text, one, two, chain)
             return [chain]

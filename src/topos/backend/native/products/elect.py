@@ -8,13 +8,11 @@ from typing import NamedTuple
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.split import split
 from topos.backend.native.products.task import ProductTask, folded, turned
+from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
 
-WORTH_A_TILE = 200_000  # multiply-adds: about what dispatching to another thread costs, and a margin
-_MOST_TILES = 8
 _FEW_ROWS = 4  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _RESIDENT_BYTES = 4 << 20  # a right operand below this is read again and again from the caches as it lies
-_CHUNK_BYTES = 384 << 10  # what is packed of the right operand at once: it stays in L2
 
 
 class _Shape(NamedTuple):
@@ -29,7 +27,7 @@ class _Shape(NamedTuple):
         return self.task.columns / (-(-self.task.columns // self.width) * self.width)
 
     def right_bytes(self) -> int:
-        return self.task.terms * self.task.columns * self.task.item_bytes
+        return self.task.terms * self.task.columns * self.task.right_bytes
 
 
 def _is_lines(shape: _Shape) -> bool:
@@ -41,7 +39,7 @@ def _is_direct(shape: _Shape) -> bool:
     task = shape.task
     if task.right[1] != 1:
         return False
-    aliased = task.right[0] * task.item_bytes % 4096 == 0 and task.terms > 64
+    aliased = task.right[0] * task.right_bytes % 4096 == 0 and task.terms > 64
     return task.rows <= shape.largest_rows or (shape.right_bytes() <= _RESIDENT_BYTES and not aliased)
 
 
@@ -63,17 +61,17 @@ def elect(task: ProductTask, target: Target) -> Choice:
     exchanged = turned(plain)
     is_turned = _score(exchanged, width) > _score(plain, width)
     best = exchanged if is_turned else plain
-    rows, vectors = _register_tile(best, target, width)
-    shape = _Shape(best, width, rows)
+    shape = _Shape(best, width, _tallest(target))
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
         choice = choice._replace(panels=split(-(-best.columns // width), 1))
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
     elif kind != "dots":
+        rows, vectors = _register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
         choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
-        choice = _packing(choice, width)
-    return _tiles(choice)
+        choice = _packing(choice)
+    return shared_out(choice, width)
 
 
 def _score(task: ProductTask, width: int) -> float:
@@ -83,8 +81,16 @@ def _score(task: ProductTask, width: int) -> float:
     return _Shape(task, width, 0).fills() * loads * stores
 
 
-def _register_tile(task: ProductTask, target: Target, width: int) -> tuple[int, int]:
-    """(rows, vectors) of the register tile that takes the fewest cycles over this shape, the edges included."""
+def _tallest(target: Target) -> int:
+    """The most rows of a register tile of two vectors."""
+    return max((rows for rows, vectors in _register_tiles(target) if vectors > 1), default=2)
+
+
+def _register_tile(task: ProductTask, target: Target, width: int, row_cycles: float) -> tuple[int, int]:
+    """(rows, vectors) of the register tile that takes the fewest cycles over this shape, the edges included.
+
+    `row_cycles` is what a line of the left operand costs more where it is read as it lies.
+    """
     all_vectors = -(-task.columns // width)
 
     def cycles(tile: tuple[int, int]) -> float:
@@ -92,8 +98,9 @@ def _register_tile(task: ProductTask, target: Target, width: int) -> tuple[int, 
         total = 0.0
         for rows, row_count in row_groups.sizes:
             for vectors, panel_count in panels.sizes:
-                # Two multiply-adds and two loads a cycle, four cycles from one term to the next.
-                steps = max(rows * vectors / 2, (rows + vectors) / 2, 4.0) + 0.5
+                # Two multiply-adds and two loads a cycle, four cycles from one term to the next; the right operand
+                # comes from L2, at less than half a vector a cycle.
+                steps = max(rows * vectors / 2, (rows + vectors) / 2, 4.0, 2.25 * vectors) + 0.5 + row_cycles * rows
                 total += steps * row_count * panel_count
         return total * (1 + 0.01 * (len(row_groups.sizes) + len(panels.sizes)))
 
@@ -112,38 +119,13 @@ def _register_tiles(target: Target) -> Iterator[tuple[int, int]]:
                 yield rows, vectors
 
 
-def _packing(choice: Choice, width: int) -> Choice:
-    """Which operands are copied first, and how many panels at once."""
+def _packing(choice: Choice) -> Choice:
+    """Which operands are copied first."""
     task = choice.task
     packs_right = choice.kind == "packed"
     # A left operand whose terms lie apart costs a cache line a number, again for every panel.
-    far = abs(task.left[1]) * task.item_bytes >= 256
+    far = abs(task.left[1]) * task.left_bytes >= 256
     packs_left = far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
     # Lines of terms are read well as they lie, until many panels reread them from beyond L2.
-    packs_left |= packs_right and task.left[1] == 1 and task.columns >= 1024 <= task.rows
-    panel_bytes = choice.panels.largest * width * choice.depth * (8 if task.element == "f64" else 4)
-    chunk = min(choice.panels.groups, max(1, _CHUNK_BYTES // panel_bytes))
-    return choice._replace(packs_left=packs_left, packs_right=packs_right, chunk=chunk)
-
-
-def _tiles(choice: Choice) -> Choice:
-    """Tiles over the batch first, then over what packs least twice: panels before row groups."""
-    task = choice.task
-    wanted = max(1, min(_MOST_TILES, task.work // WORTH_A_TILE))
-    batch_tiles = min(task.batches, wanted)
-    rest = -(-wanted // batch_tiles)
-    best = (1, 1)
-    cheapest = float("inf")
-    for row_tiles in range(1, min(rest, choice.rows.groups) + 1):
-        column_tiles = min(rest // row_tiles, choice.panels.groups)
-        longest = -(-choice.rows.groups // row_tiles) * -(-choice.panels.groups // column_tiles)
-        cost = longest * row_tiles * column_tiles / (choice.rows.groups * choice.panels.groups)
-        # What every row of tiles packs again of the right operand, and every column of tiles packs or rereads of the
-        # left one, in columns of multiply-adds for a column of terms.
-        if choice.packs_right or choice.packs_left:
-            cost += 8 * row_tiles / task.rows * choice.packs_right + 12 * column_tiles / task.columns
-        cost += 0.5 * (rest - row_tiles * column_tiles) / rest
-        if cost < cheapest:
-            cheapest, best = cost, (row_tiles, column_tiles)
-    chunk = min(choice.chunk, -(-choice.panels.groups // best[1]))
-    return choice._replace(batch_tiles=batch_tiles, row_tiles=best[0], column_tiles=best[1], chunk=chunk)
+    packs_left |= packs_right and task.left[1] == 1 and task.columns >= 512 and task.rows >= 128
+    return choice._replace(packs_left=packs_left, packs_right=packs_right)

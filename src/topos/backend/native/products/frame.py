@@ -5,53 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from topos.backend.native.products.choice import Choice
-from topos.backend.native.products.lanes import Epilogue, Lanes
+from topos.backend.native.products.kind import Kind
+from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
 
 
 class Work(NamedTuple):
-    """One product of matrices inside a tile: its operands, and which row groups and panels are this tile's."""
+    """One product of matrices inside a tile: its operands, and which row groups and panels are this tile's.
+
+    `scratch` is the tile's own; `shared` is where the shared operand of this product was packed.
+    """
 
     left: str
     right: str
     out: str
     scratch: str
+    shared: str
     groups: tuple[str, str]
     panels: tuple[str, str]
 
 
-class Kind(NamedTuple):
-    """What the text of a kind is made from."""
-
-    name: str
-    choice: Choice
-    lanes: Lanes
-    epilogue: Epilogue | None
-    helpers: dict[str, str]
-
-
-def frame(kind: Kind, scratch_bytes: int, body: Callable[[Text, Work], None]) -> str:
-    """The definition of `@name`, with `scratch_bytes` for each tile on a boundary of 64 bytes."""
+def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None]) -> str:
+    """The definition of `@name`: the body once for every product of the batch that is the tile's."""
     choice, text = kind.choice, Text(kind.helpers)
-    pointers = []
-    for place in range(4 if scratch_bytes else 3):
-        slot = text.at("%arguments", 8 * place)
-        pointers.append(text.let(f"load ptr, ptr {slot}, align 8"))
-    scratch = pointers.pop() if scratch_bytes else "poison"
-    if scratch_bytes:
-        address = text.let(f"ptrtoint ptr {scratch} to i64")
-        odd = text.let(f"sub i64 0, {address}")
-        aligned = text.at(scratch, text.let(f"and i64 {odd}, 63"))
-        scratch = text.at(aligned, text.mul("%tile", scratch_bytes))
-    column_tile, rest = _digit(text, "%tile", choice.column_tiles)
-    row_tile, batch_tile = _digit(text, rest, choice.row_tiles)
+    pointers = operands(text)
+    shared = scratch = "poison"
+    if regions is not None and regions.scratch_bytes(choice.tiles):
+        shared = regions.base(text, argument(text, 3))
+        scratch = text.at(shared, text.add(text.mul("%tile", regions.tile_bytes), regions.shared_bytes))
+    column_tile, rest = digit(text, "%tile", choice.column_tiles)
+    row_tile, batch_tile = digit(text, rest, choice.row_tiles)
     groups = _range(text, row_tile, choice.row_tiles, choice.rows.groups)
     panels = _range(text, column_tile, choice.column_tiles, choice.panels.groups)
 
     def one(product: str) -> None:
-        left, right, out = _moved(text, kind, product, pointers)
-        body(text, Work(left, right, out, scratch, groups, panels))
+        left, right, out = moved(text, kind, product, pointers)
+        packed = shared
+        if regions is not None and regions.shared_bytes:
+            packed = text.at(shared, text.mul(product, regions.product_bytes))
+        body(text, Work(left, right, out, scratch, packed, groups, panels))
 
     batches = choice.task.batches
     if batches == 1:
@@ -62,7 +54,17 @@ def frame(kind: Kind, scratch_bytes: int, body: Callable[[Text, Work], None]) ->
     return text.function(f"void @{kind.name}(ptr %arguments, i64 %tile) nounwind")
 
 
-def _digit(text: Text, number: str, base: int) -> tuple[str, str]:
+def argument(text: Text, place: int) -> str:
+    """A pointer of the block of arguments."""
+    return text.let(f"load ptr, ptr {text.at('%arguments', 8 * place)}, align 8")
+
+
+def operands(text: Text) -> list[str]:
+    """The pointers to left, right and out."""
+    return [argument(text, place) for place in range(3)]
+
+
+def digit(text: Text, number: str, base: int) -> tuple[str, str]:
     """(`number % base`, `number // base`)."""
     if base == 1:
         return "0", number
@@ -76,14 +78,15 @@ def _range(text: Text, part: str, parts: int, count: int) -> tuple[str, str]:
     return text.share(part, parts, count), text.share(text.add(part, 1), parts, count)
 
 
-def _moved(text: Text, kind: Kind, product: str, pointers: list[str]) -> tuple[str, str, str]:
-    """The three operands of one product of the batch."""
-    offsets = ["0", "0", "0"]
+def moved(text: Text, kind: Kind, product: str, pointers: list[str]) -> tuple[str, str, str]:
+    """The three operands of one product of the batch, in the form that is computed."""
+    order = (1, 0, 2) if kind.choice.is_turned else (0, 1, 2)
+    found = [pointers[place] for place in order]
     rest = product
     for place, axis in reversed(list(enumerate(kind.choice.task.batch))):
-        index, rest = _digit(text, rest, axis.extent) if place else (rest, "0")
-        for operand, stride in enumerate(axis[1:]):
-            offsets[operand] = text.add(offsets[operand], text.mul(index, stride * kind.lanes.item_bytes))
-    order = (1, 0, 2) if kind.choice.is_turned else (0, 1, 2)
-    left, right, out = (text.at(pointers[place], offset) for place, offset in zip(order, offsets, strict=True))
+        index, rest = digit(text, rest, axis.extent) if place else (rest, "0")
+        sizes = (kind.left.item_bytes, kind.right.item_bytes, kind.lanes.item_bytes)
+        for operand, (stride, size) in enumerate(zip(axis[1:], sizes, strict=True)):
+            found[operand] = text.at(found[operand], text.mul(index, stride * size))
+    left, right, out = found
     return left, right, out

@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from topos.backend.native.products.fused import fused
+from topos.backend.native.products.task import ITEM_BYTES
 from topos.backend.native.products.text import Text
 from topos.backend.native.products.transpose import transposed
 from topos.backend.native.target import Target
+
+_ITEMS = {"bf16": "i16", "f32": "float", "f64": "double"}
 
 
 class Results(NamedTuple):
@@ -31,13 +34,15 @@ Epilogue = Callable[[Results], str]
 
 
 class Lanes:
-    """How one element lies in memory and in registers of a target."""
+    """How the numbers of a product's element lie in registers of a target, and in memory, `stored` as they may be."""
 
-    def __init__(self, element: str, target: Target, width: int = 0) -> None:
+    def __init__(self, element: str, target: Target, width: int = 0, stored: str = "") -> None:
         self.scalar = "double" if element == "f64" else "float"
         self.wide_bytes = 8 if element == "f64" else 4
-        self.item_bytes = 2 if element == "bf16" else self.wide_bytes
-        self.item = "i16" if element == "bf16" else self.scalar
+        self.item = _ITEMS[stored or element]
+        self.item_bytes = ITEM_BYTES[stored or element]
+        if self.item_bytes > self.wide_bytes:
+            raise ValueError(f"product: an operand stored as {stored} does not widen to {element}")
         self.width = width or target.lanes(self.wide_bytes)
         self.has_fma = target.has_fma
         self.vector = f"<{self.width} x {self.scalar}>"
@@ -47,12 +52,14 @@ class Lanes:
 
     def _widened(self, text: Text, value: str, width: int) -> str:
         """Stored numbers as accumulators; width 0 is one number that is no vector."""
-        if self.item != "i16":
-            return value
-        narrow, word, real = (f"<{width} x {kind}>" if width else kind for kind in ("i16", "i32", "float"))
-        raised = text.let(f"zext {narrow} {value} to {word}")
-        shifted = text.let(f"shl {word} {raised}, {'splat (i32 16)' if width else '16'}")
-        return text.let(f"bitcast {word} {shifted} to {real}")
+        narrow, word, real, wide = (
+            f"<{width} x {kind}>" if width else kind for kind in ("i16", "i32", "float", "double")
+        )
+        if self.item == "i16":
+            raised = text.let(f"zext {narrow} {value} to {word}")
+            shifted = text.let(f"shl {word} {raised}, {'splat (i32 16)' if width else '16'}")
+            value = text.let(f"bitcast {word} {shifted} to {real}")
+        return text.let(f"fpext {real} {value} to {wide}") if self.item != self.scalar == "double" else value
 
     # loads; `wide` reads what was packed, in the accumulator's type
     def number(self, text: Text, pointer: str) -> str:
@@ -62,9 +69,9 @@ class Lanes:
 
     def splat(self, text: Text, pointer: str, wide: bool = False) -> str:
         """One number in every lane."""
-        if wide or self.item != "i16":
-            size = self.wide_bytes
-            loaded = text.let(f"load {self.scalar}, ptr {pointer}, align {size}")
+        if wide or self.item != "i16" or self.scalar == "double":
+            packed = text.let(f"load {self.scalar}, ptr {pointer}, align {self.wide_bytes}") if wide else ""
+            loaded = packed or self.number(text, pointer)
             first = text.let(f"insertelement {self.vector} poison, {self.scalar} {loaded}, i32 0")
             return text.let(
                 f"shufflevector {self.vector} {first}, {self.vector} poison, {self._order([0] * self.width)}"

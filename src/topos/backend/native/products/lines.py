@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topos.backend.native.products.choice import BLOCK
-from topos.backend.native.products.frame import Kind, Work, frame
+from topos.backend.native.products.frame import Work, frame
+from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.text import Text
 
@@ -14,7 +15,7 @@ _PREFETCH_BYTES = 1 << 20  # a right operand below this stays in L2 by itself
 
 def lines(kind: Kind) -> str:
     """The text: one panel is one vector of columns and all rows; every chain and total stays in registers."""
-    return frame(kind, 0, lambda text, work: _panels(kind, text, work))
+    return frame(kind, None, lambda text, work: _panels(kind, text, work))
 
 
 def _panels(kind: Kind, text: Text, work: Work) -> None:
@@ -23,7 +24,7 @@ def _panels(kind: Kind, text: Text, work: Work) -> None:
 
     def panel(index: str, _: Sequence[str]) -> None:
         column = text.mul(index, lanes.width)
-        right = text.at(work.right, text.mul(column, task.right[1] * lanes.item_bytes))
+        right = text.at(work.right, text.mul(column, task.right[1] * kind.right.item_bytes))
         out = text.at(work.out, text.mul(column, task.out[1] * lanes.item_bytes))
         kind.choice.panels.each(
             text,
@@ -73,22 +74,23 @@ class _Panel:
     def block(self, left: str, right: str, start: str, terms: str) -> list[str]:
         """The chains over some terms from `start` on."""
         text, lanes, task = self.text, self.lanes, self.task
-        left = text.at(left, text.mul(start, task.left[1] * lanes.item_bytes))
-        right = text.at(right, text.mul(start, task.right[0] * lanes.item_bytes))
+        lefts, rights = self.kind.left, self.kind.right
+        left = text.at(left, text.mul(start, task.left[1] * lefts.item_bytes))
+        right = text.at(right, text.mul(start, task.right[0] * rights.item_bytes))
         kinds = [lanes.vector] * self.rows
 
         def squares(term: str, values: Sequence[str]) -> list[str]:
-            source = text.at(right, text.mul(term, lanes.item_bytes))
+            source = text.at(right, text.mul(term, rights.item_bytes))
             self.prefetch(source)
-            place = text.at(left, text.mul(term, task.left[1] * lanes.item_bytes))
-            for step, spread in enumerate(lanes.transposed(text, source, task.right[1], self.active)):
-                values = self.chained(values, text.at(place, step * task.left[1] * lanes.item_bytes), spread)
+            place = text.at(left, text.mul(term, task.left[1] * lefts.item_bytes))
+            for step, spread in enumerate(rights.transposed(text, source, task.right[1], self.active)):
+                values = self.chained(values, text.at(place, step * task.left[1] * lefts.item_bytes), spread)
             return list(values)
 
         def single(term: str, values: Sequence[str]) -> list[str]:
-            source = text.at(right, text.mul(term, lanes.item_bytes))
-            spread = lanes.gather(text, source, task.right[1], self.active)
-            return self.chained(values, text.at(left, text.mul(term, task.left[1] * lanes.item_bytes)), spread)
+            source = text.at(right, text.mul(term, rights.item_bytes))
+            spread = rights.gather(text, source, task.right[1], self.active)
+            return self.chained(values, text.at(left, text.mul(term, task.left[1] * lefts.item_bytes)), spread)
 
         def carried(sums: Sequence[str]) -> list[tuple[str, str]]:
             return list(zip(kinds, sums, strict=True))
@@ -112,14 +114,14 @@ class _Panel:
     def chained(self, sums: Sequence[str], left: str, right: str) -> list[str]:
         """One term onto the chain of every row."""
         text, lanes = self.text, self.lanes
-        stride = self.task.left[0] * lanes.item_bytes
-        spreads = [lanes.splat(text, text.at(left, row * stride)) for row in range(self.rows)]
+        stride = self.task.left[0] * self.kind.left.item_bytes
+        spreads = [self.kind.left.splat(text, text.at(left, row * stride)) for row in range(self.rows)]
         return [lanes.fma(text, spread, right, value) for spread, value in zip(spreads, sums, strict=True)]
 
     def prefetch(self, source: str) -> None:
         """The same terms of the next panel, into L2: a hardware prefetcher follows no more than a few lines at once."""
-        if self.task.columns * self.task.terms * self.lanes.item_bytes < _PREFETCH_BYTES:
+        if self.task.columns * self.task.terms * self.kind.right.item_bytes < _PREFETCH_BYTES:
             return
         for lane in range(self.lanes.width):
-            ahead = self.text.at(source, (self.lanes.width + lane) * self.task.right[1] * self.lanes.item_bytes)
+            ahead = self.text.at(source, (self.lanes.width + lane) * self.task.right[1] * self.kind.right.item_bytes)
             prefetch(self.text, ahead, write=False, locality=2)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from topos.backend.native.products.frame import Kind
-from topos.backend.native.products.lanes import Results
+from topos.backend.native.products.kind import Kind
+from topos.backend.native.products.lanes import Results, prefetch
+from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
+
+_AHEAD_BYTES = 1024  # how far ahead of the chains a packed right operand is asked for
 
 
 class Shape(NamedTuple):
@@ -47,8 +50,11 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
             for vector in range(shape.vectors):
                 after.append(lanes.fma(text, spread, rights[vector], sums[len(after)]))
         left_bytes, right_bytes = _strides(kind, shape)
+        _prefetch_operands(text, kind, shape, left, right)
         return [text.at(left, left_bytes), text.at(right, right_bytes), *after]
 
+    if choice.packs_right:
+        _prefetch_results(text, kind, shape, totals)
     carried = [("ptr", "%left"), ("ptr", "%right"), *[(lanes.vector, "zeroinitializer")] * len(places)]
     sums = text.loop("0", "%terms", 1, step, carried)[2:]
     if totals is None:
@@ -62,22 +68,44 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
     return text.function(head)
 
 
+def _prefetch_operands(text: Text, kind: Kind, shape: Shape, left: str, right: str) -> None:
+    """The same place of the next row group, into L2, and the right panel further on: both lie in packed order."""
+    if kind.choice.packs_left:
+        prefetch(text, text.at(left, Regions(kind).group_bytes), write=False, locality=2)
+    if kind.choice.packs_right:
+        for vector in range(shape.vectors):
+            ahead = text.at(right, _AHEAD_BYTES + vector * kind.lanes.width * kind.lanes.wide_bytes)
+            prefetch(text, ahead, write=False, locality=3)
+
+
+def _prefetch_results(text: Text, kind: Kind, shape: Shape, totals: Totals | None) -> None:
+    """Where this tile ends up, before its chains run: its rows lie apart, on many pages."""
+    if kind.choice.task.out[1] != 1 and (totals is None or totals.in_out):
+        return
+    row_bytes = kind.choice.task.out[0] * kind.lanes.item_bytes if totals is None else totals.row_bytes
+    base = "%out" if totals is None else "%totals"
+    for row in range(shape.rows):
+        for vector in range(shape.vectors):
+            offset = row * row_bytes + vector * kind.lanes.width * kind.lanes.wide_bytes
+            prefetch(text, text.at(base, offset), write=False, locality=3)
+
+
 def _strides(kind: Kind, shape: Shape) -> tuple[int, int]:
     """Bytes from one term to the next, on the left and on the right."""
     choice, lanes = kind.choice, kind.lanes
-    left = shape.rows * lanes.wide_bytes if choice.packs_left else choice.task.left[1] * lanes.item_bytes
-    right = choice.task.right[0] * lanes.item_bytes
+    left = shape.rows * lanes.wide_bytes if choice.packs_left else choice.task.left[1] * kind.left.item_bytes
+    right = choice.task.right[0] * kind.right.item_bytes
     return left, shape.vectors * lanes.width * lanes.wide_bytes if choice.packs_right else right
 
 
 def _left(text: Text, kind: Kind, shape: Shape, pointer: str, row: int) -> str:
-    lanes, packed = kind.lanes, kind.choice.packs_left
+    lanes, packed = kind.left, kind.choice.packs_left
     stride = lanes.wide_bytes if packed else kind.choice.task.left[0] * lanes.item_bytes
     return lanes.splat(text, text.at(pointer, row * stride), wide=packed)
 
 
 def _right(text: Text, kind: Kind, shape: Shape, pointer: str, vector: int) -> str:
-    lanes, packed = kind.lanes, kind.choice.packs_right
+    lanes, packed = kind.right, kind.choice.packs_right
     size = lanes.wide_bytes if packed else lanes.item_bytes
     active = shape.active if vector == shape.vectors - 1 and not packed else lanes.width
     return lanes.load(text, text.at(pointer, vector * lanes.width * size), active, wide=packed)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topos.backend.native.products.frame import Kind
-from topos.backend.native.products.lanes import Lanes
+from topos.backend.native.products.kind import Kind
+from topos.backend.native.products.lanes import Lanes, prefetch
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+
+_AHEAD_BYTES = 2048  # how far ahead the copy's lines are asked for: a store that misses holds up those behind it
 
 
 def pack_left(kind: Kind, rows: int, target: Target) -> str:
     """`%terms` times `rows` numbers, one term after another, from any strides; it may write a vector past the end."""
     text, (row_stride, term_stride) = Text(kind.helpers), kind.choice.task.left
-    lanes, size, wide = kind.lanes, kind.lanes.item_bytes, kind.lanes.wide_bytes
-    column = Lanes(kind.choice.task.element, target, rows)
+    lanes, size, wide = kind.left, kind.left.item_bytes, kind.lanes.wide_bytes
+    column = Lanes(kind.choice.task.element, target, rows, kind.choice.task.left_element)
 
     def single(term: str, _: Sequence[str]) -> None:
         source = text.at("%from", text.mul(term, term_stride * size))
@@ -29,6 +31,8 @@ def pack_left(kind: Kind, rows: int, target: Target) -> str:
     def squares(term: str, _: Sequence[str]) -> None:
         source = text.at("%from", text.mul(term, size))
         goal = text.at("%to", text.mul(term, rows * wide))
+        for line in range(0, rows * lanes.width * wide, 64):
+            prefetch(text, text.at(goal, line + _AHEAD_BYTES), write=True, locality=3)
         parts = [
             (first, lanes.transposed(text, text.at(source, first * row_stride * size), row_stride, rows - first))
             for first in range(0, rows, lanes.width)
@@ -73,7 +77,7 @@ class _Panel:
     """A panel of the right operand: how many lanes of each vector are columns."""
 
     def __init__(self, kind: Kind, text: Text, counts: list[int]) -> None:
-        self.lanes, self.text, self.counts = kind.lanes, text, counts
+        self.lanes, self.text, self.counts = kind.right, text, counts
         self.term_stride, self.column_stride = kind.choice.task.right
         self.vector_bytes = self.lanes.width * self.lanes.wide_bytes
 

@@ -1,43 +1,56 @@
-"""The kernel of a matrix product."""
+"""The kernels of a matrix product."""
 
 from __future__ import annotations
 
 from topos.backend.native.kernel import Kernel, named
 from topos.backend.native.products.dots import dots
 from topos.backend.native.products.elect import elect
-from topos.backend.native.products.frame import Kind
-from topos.backend.native.products.lanes import Epilogue, Lanes
+from topos.backend.native.products.kind import Kind, kind_of
+from topos.backend.native.products.lanes import Epilogue
 from topos.backend.native.products.lines import lines
+from topos.backend.native.products.regions import Regions
+from topos.backend.native.products.shared import shared
 from topos.backend.native.products.task import ProductTask
-from topos.backend.native.products.tiled import scratch_bytes, tiled
+from topos.backend.native.products.tiled import tiled
 from topos.backend.native.products.zeros import zeros
 from topos.backend.native.target import Target
 
 
-def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None) -> Kernel:
-    """`out = left @ right` with the bits of `topos.reference.matmul`.
+def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None) -> tuple[Kernel, ...]:
+    """`out = left @ right` with the bits of `topos.reference.matmul`: one kernel, or more to run one after another.
 
-    Arguments: pointers to left, right and out, then scratch where `scratch_bytes` is not 0. Nothing outside the
-    results and the scratch is written, and nothing outside the operands is read.
+    Arguments of each: pointers to left, right and out, then one scratch for all of them where any `scratch_bytes` is
+    not 0. Nothing outside the results and the scratch is written, and nothing outside the operands is read.
     """
     choice = elect(task, target)
-    lanes = Lanes(task.element, target)
-    helpers: dict[str, str] = {}
+    kind = kind_of("", choice, target, epilogue)
+    scratch = Regions(kind).scratch_bytes(choice.tiles) if choice.kind in ("direct", "packed") else 0
 
     def body(name: str) -> str:
-        kind = Kind(name, choice, lanes, epilogue, helpers)
-        if choice.kind == "nothing":
-            return f"define void @{name}(ptr %arguments, i64 %tile) nounwind {{\n  ret void\n}}\n"
-        if choice.kind in ("zeros", "lines"):
-            return zeros(kind) if choice.kind == "zeros" else lines(kind)
-        return dots(kind, target) if choice.kind == "dots" else tiled(kind, target)
+        return _text(kind._replace(name=name), target)
 
-    scratch = 0
-    if choice.kind in ("direct", "packed"):
-        one = scratch_bytes(Kind("", choice, lanes, epilogue, {}))
-        scratch = one * choice.tiles + 64 if one else 0
     kernel = named("product", body, choice.tiles, scratch)
-    return kernel._replace(helpers=tuple(helpers.values()))
+    kernels = [kernel._replace(helpers=tuple(kind.helpers.values()))]
+    if choice.shared:
+        helpers: dict[str, str] = {}
+        before = named(
+            "packing",
+            lambda name: shared(kind._replace(name=name, helpers=helpers), target),
+            choice.pack_tiles,
+            scratch,
+        )
+        kernels.insert(0, before._replace(helpers=tuple(helpers.values())))
+    return tuple(kernels)
+
+
+def _text(kind: Kind, target: Target) -> str:
+    if kind.choice.kind == "nothing":
+        return f"define void @{kind.name}(ptr %arguments, i64 %tile) nounwind {{\n  ret void\n}}\n"
+    if kind.choice.kind == "zeros":
+        return zeros(kind)
+    if kind.choice.kind == "lines":
+        return lines(kind)
+    return dots(kind, target) if kind.choice.kind == "dots" else tiled(kind, target)
 
 
 def explain(task: ProductTask, target: Target) -> str:
@@ -51,6 +64,8 @@ def explain(task: ProductTask, target: Target) -> str:
         words.append(f"register tile {choice.rows.largest} rows x {choice.panels.largest} vectors")
     if choice.packs_left:
         words.append("left packed too")
+    if choice.shared:
+        words.append(f"{choice.shared} packed once for all tiles")
     if form.batches > 1:
         words.append(f"{form.batches} products")
     return "; ".join([*words, f"{choice.blocks} blocks of terms", f"{choice.tiles} tiles"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+ITEM_BYTES = {"bf16": 2, "f32": 4, "f64": 8}
+
 
 class Batch(NamedTuple):
     """One leading axis: its extent and its stride, in elements, in the left and right operand and in the result."""
@@ -18,7 +20,8 @@ class Batch(NamedTuple):
 class ProductTask(NamedTuple):
     """`out[..., i, j] = sum over k of left[..., i, k] * right[..., k, j]`, in the reference's order.
 
-    `element` is `f32`, `f64` or `bf16`. Strides count elements and may be 0 (broadcast) or negative, but the results
+    `element` is `f32`, `f64` or `bf16`. An operand may be stored narrower, as its own element (bf16 under f32, either
+    under f64): it is widened as it is read, which is exact, so the product is that of the cast operand. Strides count elements and may be 0 (broadcast) or negative, but the results
     must not overlap; element `[0, ..., 0]` of each operand lies at its pointer. `left` strides over (rows, terms),
     `right` over (terms, columns), `out` over (rows, columns).
     """
@@ -31,6 +34,8 @@ class ProductTask(NamedTuple):
     right: tuple[int, int]
     out: tuple[int, int]
     batch: tuple[Batch, ...] = ()
+    left_element: str = ""
+    right_element: str = ""
 
     @property
     def batches(self) -> int:
@@ -43,9 +48,19 @@ class ProductTask(NamedTuple):
         return self.batches * self.rows * self.terms * self.columns
 
     @property
-    def item_bytes(self) -> int:
-        """Bytes of one stored number."""
-        return {"bf16": 2, "f32": 4, "f64": 8}[self.element]
+    def left_bytes(self) -> int:
+        """Bytes of one stored number of the left operand."""
+        return ITEM_BYTES[self.left_element or self.element]
+
+    @property
+    def right_bytes(self) -> int:
+        """Bytes of one stored number of the right operand."""
+        return ITEM_BYTES[self.right_element or self.element]
+
+    @property
+    def wide_bytes(self) -> int:
+        """Bytes of one number in the accumulator's type."""
+        return 8 if self.element == "f64" else 4
 
 
 def turned(task: ProductTask) -> ProductTask:
@@ -57,6 +72,8 @@ def turned(task: ProductTask) -> ProductTask:
         right=task.left[::-1],
         out=task.out[::-1],
         batch=tuple(Batch(axis.extent, axis.right, axis.left, axis.out) for axis in task.batch),
+        left_element=task.right_element,
+        right_element=task.left_element,
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from topos.backend.native.products.frame import Kind, Work, frame
+from topos.backend.native.products.frame import Work, frame
+from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results
 from topos.backend.native.products.text import Text
 
 
 def zeros(kind: Kind) -> str:
     """The text: row by row, vector by vector."""
-    return frame(kind, 0, lambda text, work: _rows(kind, text, work))
+    return frame(kind, None, lambda text, work: _rows(kind, text, work))
 
 
 def _rows(kind: Kind, text: Text, work: Work) -> None:

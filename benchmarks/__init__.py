@@ -1,0 +1,1 @@
+"""topos beside other systems on the same work: `python -m benchmarks`, or `make bench`."""

@@ -1,0 +1,111 @@
+"""The two readings of the LLVM kernels: whole plans, and one instruction at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from topos.backend.backend import Backend, Dispatch, Status
+from topos.backend.fidelity import Coverage, Fidelity
+from topos.backend.formula import Formula
+from topos.backend.task import Declined, Stretch, Task
+from topos.element import Element, bf16, f32, f64
+from topos.element.element import Array
+from topos.engine.numerics import Numerics
+from topos.graph.spec import Ids, Row, Spec
+from topos.op import INPUT, Movement
+from topos.tensor.services import FORMULAS
+
+_SINGLE = frozenset(FORMULAS.values())
+_MOST_KEPT = 512
+
+
+class NativeElements:
+    """The elements with a native reading: the built-in ones, and a user's that has the `Native` contract."""
+
+    def __contains__(self, element: object) -> bool:
+        return isinstance(element, Element) and bool(_native("arithmetic").has_arithmetic(element))
+
+    def __iter__(self) -> Iterator[Element]:
+        yield from (f32, f64, bf16)
+
+    def __repr__(self) -> str:
+        return "f32, f64, bf16 and elements with a native reading"
+
+
+class Llvm(Backend):
+    """Code that LLVM makes for this machine: the defining bits."""
+
+    by_kind = True
+
+    def found(self) -> Status:
+        """Whether llvmlite is there, and the processor that code is made for."""
+        if _native("settings").environment("TOPOS_NATIVE") == "0":
+            return Status(False, "switched off: TOPOS_NATIVE=0")
+        reason = _native("llvm").available()
+        if reason is not None:
+            kind = "not installed" if reason.endswith("not installed") else "setup failed"
+            return Status(False, f"{kind}: {reason}")
+        target = _native("target").current()
+        release = ".".join(map(str, _native("llvm").binding().llvm_version_info))
+        return Status(True, f"LLVM {release} for {target.cpu}, vectors of {target.vector_bytes} bytes")
+
+    def coverage(self, formula: Formula) -> Coverage | None:
+        return Coverage(Fidelity.BIT_IDENTICAL, NativeElements()) if formula in _SINGLE else None
+
+    def takes(self, task: Task, exact: bool = True) -> bool:
+        elements = [operand.element or task.element for operand in task.operands]
+        if isinstance(task.opcode, Movement) and self.dispatch is Dispatch.OFFERED:
+            return False  # NumPy makes a view where a kernel would copy
+        return super().takes(task, exact) and _native("reading").has_reading(task.opcode, task.element, elements)
+
+
+class Fused(Llvm):
+    """Plans, or stretches of them, as one native function each."""
+
+    name = "FUSED"
+    dispatch = Dispatch.TRANSLATED
+
+    def offer(self, task: Stretch) -> Any:
+        made = _native("lowered").executable(task.spec, task.rows, task.kept, task.carried)
+        return made if hasattr(made, "run") else Declined(made.reason, tuple(getattr(made, "rows", ())))
+
+
+class Simd(Llvm):
+    """One instruction at a time, over arrays: what serves beside other backends and in plans that do not fuse."""
+
+    name = "SIMD"
+    dispatch = Dispatch.OFFERED
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, Any] = {}
+
+    def offer(self, task: Task) -> Array | Declined:
+        key = (task.opcode, task.element, *((operand.shape, operand.element) for operand in task.operands))
+        made = self._kept.get(key)
+        if made is None:
+            made = self._kept[key] = _native("lowered").executable(*alone(task)[:3], {})
+            while len(self._kept) > _MOST_KEPT:
+                self._kept.pop(next(iter(self._kept)), None)
+        if not hasattr(made, "run"):
+            return Declined(made.reason)
+        (result,) = {**made.known, **made.run(dict(enumerate(task.operands)))}.values()
+        answer: Array = result.dense(task.element)
+        return answer
+
+
+def alone(task: Task) -> Stretch:
+    """A spec of one instruction whose operands are inputs, in order."""
+    spec = Spec(task.element)
+    for position, operand in enumerate(task.operands):
+        spec.rows.append(Row(INPUT, (), operand.shape, operand.element, None, None))
+        if operand.element is None:
+            spec.ids[position] = Ids(operand.shape, operand.shape[-1], -1)
+    result = len(spec.rows)
+    spec.rows.append(Row(task.opcode, tuple(range(result)), task.shape, task.element, None, None))
+    return Stretch(spec, range(result + 1), frozenset([result]), Numerics.EXACT)
+
+
+def _native(module: str) -> Any:
+    return import_module(f"topos.backend.native.{module}")

@@ -1,0 +1,222 @@
+"""From an entry's chain to what runs its plan: who computes which rows, decided once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from topos.backend.backend import Backend, Dispatch, told
+from topos.backend.chain import asked, default
+from topos.backend.election import ALONE, GAIN, gain
+from topos.backend.fidelity import Fidelity
+from topos.backend.formula import Formula
+from topos.backend.served import Claim, Part, Served, Single, Unserved
+from topos.backend.stretches import CLAIMED, STRETCH, Order, cut, orders
+from topos.backend.task import Declined, Outline, Stretch, Task
+from topos.engine.entry import Entry
+from topos.engine.liveness import schedule
+from topos.engine.numerics import Numerics
+from topos.graph.spec import Spec
+from topos.op import Movement, Pad
+from topos.tensor.services import formula_of
+
+
+def lowered(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Any:
+    """What runs a schedule in place of the interpreter: it has `run(sources)`; or a reason why nothing does, without.
+
+    A plan that one whole-plan backend of ours takes is answered as that backend made it; of a step, that form also has
+    `run_steps`, and leaves what is carried in its sources. Raises `BackendUnavailable` for a default chain that names
+    nobody.
+    """
+    if entry.diagnose:
+        return Unserved("a diagnosed entry watches every value")
+    results = frozenset(symbol.index for symbol in entry.results)
+    carried = {source.index: following.index for source, following in entry.carry.items()} if stepping else {}
+    if entry.backward:  # a movement is a view of its operand: nothing to compute
+        results, carried = frozenset(row for row in rows if spec.rows[row].operands and not _is_view(spec, row)), {}
+    elif not stepping:
+        rows = schedule(spec.rows, sorted(results))
+    chain = default() if entry.backends is None else entry.backends
+    statuses = [(backend, backend.status()) for backend in chain]
+    ready = [backend for backend, status in statuses if status.ready]
+    lowering = Lowering(spec, rows, results, carried, ready, entry.numerics)
+    lowering.walk()
+    return lowering.result([f"{backend.name}: {status}" for backend, status in statuses if not status.ready])
+
+
+def _is_view(spec: Spec, row: int) -> bool:
+    opcode = spec.rows[row].opcode
+    return isinstance(opcode, Movement) and not isinstance(opcode, Pad)
+
+
+def after(error: Exception, native: Any) -> Any:
+    """What runs a plan from now on, when what ran it raised: the interpreter; for want of memory, the same again."""
+    if isinstance(error, MemoryError):
+        return native
+    warnings.warn(f"a plan is interpreted from now on: its native form raised {told(error)}", RuntimeWarning, 4)
+    return Unserved(f"its native form raised {told(error)}")
+
+
+class Lowering:
+    """The walk along a chain: each backend is asked for the rows that nobody before it took."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        rows: Sequence[int],
+        results: frozenset[int],
+        carried: Mapping[int, int],
+        chain: Sequence[Backend],
+        numerics: Numerics,
+    ) -> None:
+        self.spec, self.rows, self.chain, self.numerics = spec, list(rows), list(chain), numerics
+        self.results, self.carried, self.kept = results, carried, results.union(carried.values())
+        self.computed = [row for row in rows if spec.rows[row].operands]
+        self.claims: dict[int, Claim] = {}
+        self.parts: list[Part] = []
+        self.found: dict[int, Order] = {}
+        self.reasons: dict[str, str] = {}
+        self._tasks: dict[int, Task] = {}
+
+    def walk(self) -> None:
+        """Asks every backend in turn."""
+        for position, backend in enumerate(self.chain):
+            if backend.dispatch is Dispatch.TRANSLATED:
+                if not self.parts:
+                    self._translate(backend)
+            elif backend.dispatch is Dispatch.ELECTED:
+                self._elect(backend, self.chain[position + 1 :])
+            else:
+                self._offer(backend)
+
+    def result(self, unready: Sequence[str]) -> Any:
+        """What the walk has found."""
+        reasons = [*(f"{name}: declined: {reason}" for name, reason in self.reasons.items()), *unready]
+        if not self.parts and not self.claims:
+            return Unserved("; ".join(reasons) or self._uncovered())
+        if len(self.parts) == 1 and not self._alone() and self.parts[0].backend is Backend.FUSED:
+            return self.parts[0].native
+        return Served(self.spec, self._ordered(), self.kept, reasons)
+
+    def _uncovered(self) -> str:
+        """What nobody takes, of a plan of which nobody takes anything."""
+        if not self.chain or not self.computed:
+            return "no backend is asked" if self.computed else "nothing is computed"
+        tasks = [self._task(row) for row in self.computed]
+        return f"no backend takes {', '.join(sorted({f'{task.formula} over {task.element}' for task in tasks}))}"
+
+    # one instruction
+    def _task(self, row: int) -> Task:
+        found = self._tasks.get(row)
+        if found is not None:
+            return found
+        recorded, spec = self.spec.rows[row], self.spec
+        operands = [spec.rows[operand] for operand in recorded.operands]
+        outlines = tuple(Outline(operand.shape, operand.element) for operand in operands)
+        element = recorded.element or spec.element
+        formula = Formula(formula_of(recorded.opcode))
+        task = self._tasks[row] = Task(formula, recorded.opcode, element, recorded.shape, outlines)
+        return task
+
+    def _free(self, backend: Backend, also_offered: bool = False) -> list[int]:
+        """The rows that nobody has and this backend takes."""
+        had = {row for part in self.parts for row in part.rows}
+        left = [row for row in self.computed if row not in had and (also_offered or row not in self.claims)]
+        known: dict[Any, bool] = {}
+        return [row for row in left if self._takes(backend, self._task(row), known)]
+
+    def _takes(self, backend: Backend, task: Task, known: dict[Any, bool]) -> bool:
+        exact = self.numerics is Numerics.EXACT
+        if not backend.by_kind:
+            return bool(asked(backend, partial(backend.takes, task, exact)))
+        key = type(task.opcode), task.element, *[operand.element for operand in task.operands]
+        if key not in known:
+            known[key] = bool(asked(backend, partial(backend.takes, task, exact)))
+        return known[key]
+
+    def _elect(self, backend: Backend, later: Sequence[Backend]) -> None:
+        for row in self._free(backend):
+            task = self._task(row)
+            kernel = asked(backend, partial(backend.offer, task))
+            if kernel is None or isinstance(kernel, Declined):
+                continue
+            note = self._worth(backend, kernel, task, later)
+            if note is not None:
+                self.claims[row] = Claim(backend, kernel, [], note)
+
+    def _worth(self, backend: Backend, kernel: Callable[..., Any], task: Task, later: Sequence[Backend]) -> str | None:
+        """What there is to say for a kernel, or `None` where it departs from the bits and gains too little by it."""
+        coverage = backend.coverage(task.formula)
+        if coverage is None or coverage.fidelity is not Fidelity.ENVELOPE:
+            return "elected"
+        ratio = asked(backend, partial(gain, backend, kernel, task, later))
+        if ratio is None or ratio < GAIN:
+            return None
+        return "elected" if ratio == ALONE else f"measured {ratio:.1f} times as fast as the exact kernel"
+
+    def _offer(self, backend: Backend) -> None:
+        for row in self._free(backend, also_offered=True):
+            held = self.claims.get(row)
+            if held is None:
+                self.claims[row] = Claim(None, None, [backend], "offered")
+            else:
+                held.offers.append(backend)
+
+    # many
+    def _translate(self, backend: Backend) -> None:
+        """Stretches of what is left; where one is declined for rows that are named, again without those."""
+        free = set(self._free(backend))
+        while free:
+            made = self._translated(backend, free)
+            if isinstance(made, list):
+                self.parts = made
+                return
+            free -= made
+            if not made:
+                return
+
+    def _translated(self, backend: Backend, free: set[int]) -> list[Part] | set[int]:
+        """A part per stretch of the free rows; or the rows that stand in the way, none where nobody can tell."""
+        stretches: dict[Order, list[int]] = {}
+        apart = [row for row in self.computed if row not in free]
+        self.found = orders(self.spec, self.rows, apart, self.kept)
+        for row, order in self.found.items():
+            if order.phase == STRETCH:
+                stretches.setdefault(order, []).append(row)
+        parts = []
+        for own in stretches.values():
+            if len(own) == len(self.computed):
+                task = Stretch(self.spec, self.rows, self.results, self.numerics, self.carried)
+            else:
+                task = Stretch(*cut(self.spec, own), self._wanted(own), self.numerics)
+            scheduled = task.rows
+            native = asked(backend, partial(backend.offer, task))
+            if native is None or isinstance(native, Declined):
+                declined = native or Declined("it gave no reason")
+                self.reasons[backend.name] = declined.reason
+                return set(declined.rows) or (set(own) if len(stretches) > 1 else set())
+            parts.append(Part(backend, own, scheduled, native))
+        return parts
+
+    def _wanted(self, own: Sequence[int]) -> frozenset[int]:
+        """The rows of a stretch that are kept, or read outside it."""
+        inside = set(own)
+        outside = {o for row in self.computed if row not in inside for o in self.spec.rows[row].operands}
+        return frozenset(inside & (outside | self.kept))
+
+    # in order
+    def _alone(self) -> list[int]:
+        had = {row for part in self.parts for row in part.rows}
+        return [row for row in self.computed if row not in had]
+
+    def _ordered(self) -> list[Part | Single]:
+        """Parts and single rows, each after what it reads."""
+        units: list[tuple[Order, int, Part | Single]] = [
+            (self.found[part.rows[0]], part.rows[0], part) for part in self.parts
+        ]
+        for row in self._alone():
+            order = self.found[row] if self.parts else Order(0, CLAIMED)
+            units.append((order, row, Single(row, self._task(row), self.claims.get(row))))
+        return [unit for _, _, unit in sorted(units, key=lambda unit: unit[:2])]

@@ -1,0 +1,157 @@
+"""What native code is given: one table of words that says what to run, over which memory, how many times.
+
+The code that reads it is the same for every plan and is compiled once. A frame is prepared once, with the addresses of
+the kernels, of the arena and of all that never changes; from run to run only the pointers of sources and results are
+set, and native code carries them to the arguments of the kernels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import numpy as np
+
+from topos.backend.native.call import function
+from topos.backend.native.compiler import compiled
+from topos.backend.native.flags import guarded
+from topos.backend.native.pool import pool
+from topos.backend.native.program import Program
+from topos.tensor.memory import address_of, aligned
+
+STEPS, RUN, CALLS, BUFFERS, STRIDES, FIXES, CALL_COUNT, BUFFER_COUNT, FIX_COUNT, FIRST_BUFFER = range(10)
+"""The first words: how many steps; who shares out tiles; where calls, buffers, strides and fixes are; how many."""
+
+
+class Frame:
+    """The table of one run at a time, and the arena.
+
+    After the first words come the pointer of each buffer, then the bytes by which it moves from step to step; three
+    words per call (kernel, tiles, arguments); three per fix (an argument, the buffer that it points into, the offset
+    there); and the arguments.
+    """
+
+    __slots__ = ("_arena", "address", "calls", "strides", "words")
+
+    def __init__(self, program: Program, kernels: Mapping[str, int]) -> None:
+        buffers = {row: FIRST_BUFFER + at for at, row in enumerate(program.buffers)}
+        calls = [program.placed(at) for at in range(len(program.calls))]
+        fixes = sum(row is not None for placed in calls for row, _ in placed)
+        started = sum(len(call.kernels) for call in program.calls)
+        self.strides = FIRST_BUFFER + len(buffers)
+        first_call = self.calls = self.strides + len(buffers)
+        first_fix = first_call + 3 * started
+        first_argument = first_fix + 3 * fixes
+        self.words = words = (ctypes.c_uint64 * (first_argument + sum(map(len, calls))))()
+        self.address = ctypes.addressof(words)
+        self._arena = aligned(program.arena.bytes, np.uint8)
+        arena = address_of(self._arena) if program.arena.bytes else 0
+        words[STEPS], words[RUN] = 1, pool().address()
+        words[CALLS], words[FIXES] = self._at(first_call), self._at(first_fix)
+        words[BUFFERS], words[STRIDES] = self._at(FIRST_BUFFER), self._at(self.strides)
+        words[CALL_COUNT], words[BUFFER_COUNT], words[FIX_COUNT] = started, len(buffers), fixes
+        argument = first_argument
+        for call, placed in zip(program.calls, calls, strict=True):
+            for kernel in call.kernels:
+                words[first_call : first_call + 3] = [kernels[kernel.name], kernel.tiles, self._at(argument)]
+                first_call += 3
+            for row, offset in placed:
+                if row is None:
+                    words[argument] = arena + offset
+                else:
+                    words[first_fix : first_fix + 3] = [self._at(argument), self._at(buffers[row]), offset]
+                    first_fix += 3
+                argument += 1
+
+    def _at(self, word: int) -> int:
+        return self.address + 8 * word
+
+
+@cache
+def enter() -> Callable[[int], None]:
+    """The compiled function that runs the steps of a frame, given its address."""
+    return function(compiled(TEXT), "enter")
+
+
+TEXT = """define internal void @steps(ptr %table) nounwind {
+  %steps = load i64, ptr %table, align 8
+  %run_at = getelementptr i64, ptr %table, i64 1
+  %run = load ptr, ptr %run_at, align 8
+  %calls_at = getelementptr i64, ptr %table, i64 2
+  %calls = load ptr, ptr %calls_at, align 8
+  %buffers_at = getelementptr i64, ptr %table, i64 3
+  %buffers = load ptr, ptr %buffers_at, align 8
+  %strides_at = getelementptr i64, ptr %table, i64 4
+  %strides = load ptr, ptr %strides_at, align 8
+  %fixes_at = getelementptr i64, ptr %table, i64 5
+  %fixes = load ptr, ptr %fixes_at, align 8
+  %call_count_at = getelementptr i64, ptr %table, i64 6
+  %call_count = load i64, ptr %call_count_at, align 8
+  %buffer_count_at = getelementptr i64, ptr %table, i64 7
+  %buffer_count = load i64, ptr %buffer_count_at, align 8
+  %fix_count_at = getelementptr i64, ptr %table, i64 8
+  %fix_count = load i64, ptr %fix_count_at, align 8
+  br label %step
+step:
+  %done = phi i64 [ 0, %0 ], [ %next, %moved ]
+  br label %fix
+fix:
+  %f = phi i64 [ 0, %step ], [ %f_next, %fixing ]
+  %f_more = icmp slt i64 %f, %fix_count
+  br i1 %f_more, label %fixing, label %call
+fixing:
+  %argument_at = getelementptr [3 x i64], ptr %fixes, i64 %f
+  %argument = load ptr, ptr %argument_at, align 8
+  %buffer_at = getelementptr [3 x i64], ptr %fixes, i64 %f, i64 1
+  %buffer = load ptr, ptr %buffer_at, align 8
+  %offset_at = getelementptr [3 x i64], ptr %fixes, i64 %f, i64 2
+  %offset = load i64, ptr %offset_at, align 8
+  %start = load i64, ptr %buffer, align 8
+  %place = add i64 %start, %offset
+  store i64 %place, ptr %argument, align 8
+  %f_next = add i64 %f, 1
+  br label %fix
+call:
+  %c = phi i64 [ 0, %fix ], [ %c_next, %called ]
+  %c_more = icmp slt i64 %c, %call_count
+  br i1 %c_more, label %calling, label %move
+calling:
+  %kernel_at = getelementptr [3 x i64], ptr %calls, i64 %c
+  %kernel = load ptr, ptr %kernel_at, align 8
+  %tiles_at = getelementptr [3 x i64], ptr %calls, i64 %c, i64 1
+  %tiles = load i64, ptr %tiles_at, align 8
+  %arguments_at = getelementptr [3 x i64], ptr %calls, i64 %c, i64 2
+  %arguments = load ptr, ptr %arguments_at, align 8
+  %one = icmp eq i64 %tiles, 1
+  br i1 %one, label %alone, label %shared
+alone:
+  call void %kernel(ptr %arguments, i64 0)
+  br label %called
+shared:
+  call void %run(ptr %kernel, ptr %arguments, i64 %tiles)
+  br label %called
+called:
+  %c_next = add i64 %c, 1
+  br label %call
+move:
+  %b = phi i64 [ 0, %call ], [ %b_next, %moving ]
+  %b_more = icmp slt i64 %b, %buffer_count
+  br i1 %b_more, label %moving, label %moved
+moving:
+  %pointer_at = getelementptr i64, ptr %buffers, i64 %b
+  %pointer = load i64, ptr %pointer_at, align 8
+  %stride_at = getelementptr i64, ptr %strides, i64 %b
+  %stride = load i64, ptr %stride_at, align 8
+  %further = add i64 %pointer, %stride
+  store i64 %further, ptr %pointer_at, align 8
+  %b_next = add i64 %b, 1
+  br label %move
+moved:
+  %next = add i64 %done, 1
+  %again = icmp slt i64 %next, %steps
+  br i1 %again, label %step, label %end
+end:
+  ret void
+}
+""" + guarded("enter", "steps")

@@ -1,0 +1,95 @@
+"""Packing in a kernel: which row groups and panels are copied from where to where."""
+
+from __future__ import annotations
+
+from topos.backend.native.products.kind import Kind
+from topos.backend.native.products.pack import pack_left, pack_right
+from topos.backend.native.products.regions import Regions
+from topos.backend.native.products.text import Text
+from topos.backend.native.target import Target
+
+STRIP = 16
+"""Terms that are copied for all panels before the next: so the pages of few rows are read from end to end."""
+
+
+def panel_shapes(kind: Kind) -> list[tuple[int, int]]:
+    """The (vectors, active lanes of the last one) that occur among the panels."""
+    panels, width = kind.choice.panels, kind.lanes.width
+    tail = kind.choice.task.columns % width
+    found = [(panels.small + 1, width)] if panels.extra else []
+    if not tail or panels.groups - panels.extra > 1:
+        found.append((panels.small, width))
+    return [*found, (panels.small, tail)] if tail else found
+
+
+def left_functions(kind: Kind, target: Target) -> list[str]:
+    """What packs row groups."""
+    return [pack_left(kind, rows, target) for rows, _ in kind.choice.rows.sizes]
+
+
+def right_functions(kind: Kind) -> list[str]:
+    """What packs panels."""
+    return [pack_right(kind, *shape) for shape in panel_shapes(kind)]
+
+
+class Copies:
+    """One block of terms of the operands: where it begins, and how many terms it has."""
+
+    def __init__(self, kind: Kind, regions: Regions, text: Text, left: str, right: str, terms: str) -> None:
+        self.kind, self.regions, self.text = kind, regions, text
+        self.left, self.right, self.terms = left, right, terms
+
+    def group_place(self, base: str, group: str, origin: str) -> str:
+        """Where a row group is packed if the group `origin` is at the base."""
+        return self.text.at(base, self.text.mul(self._less(group, origin), self.regions.group_bytes))
+
+    def panel_place(self, base: str, panel: str, origin: str) -> str:
+        """Where a panel is packed if the panel `origin` is at the base."""
+        start = self.kind.choice.panels.start
+        vectors = self._less(start(self.text, panel), start(self.text, origin))
+        return self.text.at(base, self.text.mul(vectors, self.regions.vector_bytes))
+
+    def _less(self, index: str, origin: str) -> str:
+        return index if origin == "0" else self.text.let(f"sub i64 {index}, {origin}")
+
+    def groups(self, first: str, end: str, origin: str, base: str) -> None:
+        """Some row groups."""
+        text, choice = self.text, self.kind.choice
+
+        def one(group: str) -> None:
+            row = choice.rows.start(text, group)
+            source = text.at(self.left, text.mul(row, choice.task.left[0] * self.kind.left.item_bytes))
+            arguments = f"(ptr {source}, ptr {self.group_place(base, group, origin)}, i64 {self.terms})"
+            name = f"@{self.kind.name}_left"
+            choice.rows.each(text, group, 0, 0, lambda rows, _: text.do(f"call void {name}_{rows}{arguments}"))
+
+        text.loop(first, end, 1, lambda group, _: one(group))
+
+    def panels(self, first: str, end: str, origin: str, base: str) -> None:
+        """Some panels: line by line of terms some lines at a time, or panel by panel where columns are lines."""
+        text, task = self.text, self.kind.choice.task
+
+        def strip(start: str) -> None:
+            terms = text.least(text.let(f"sub i64 {self.terms}, {start}"), STRIP)
+            text.loop(first, end, 1, lambda panel, _: self._panel(panel, origin, base, start, terms))
+
+        if task.right[0] == 1 != task.right[1]:
+            text.loop(first, end, 1, lambda panel, _: self._panel(panel, origin, base, "0", self.terms))
+        else:
+            text.loop("0", self.terms, STRIP, lambda start, _: strip(start))
+
+    def _panel(self, panel: str, origin: str, base: str, start: str, terms: str) -> None:
+        """One panel, `terms` terms from `start` on."""
+        text, choice, lanes = self.text, self.kind.choice, self.kind.lanes
+        size = self.kind.right.item_bytes
+        column = text.mul(choice.panels.start(text, panel), lanes.width)
+        source = text.at(self.right, text.mul(column, choice.task.right[1] * size))
+        source = text.at(source, text.mul(start, choice.task.right[0] * size))
+        goal = self.panel_place(base, panel, origin)
+
+        def call(vectors: int, active: int) -> None:
+            there = text.at(goal, text.mul(start, vectors * lanes.width * lanes.wide_bytes))
+            name = f"@{self.kind.name}_right_{vectors}_{active}"
+            text.do(f"call void {name}(ptr {source}, ptr {there}, i64 {terms})")
+
+        choice.panels.each(text, panel, choice.task.columns % lanes.width, lanes.width, call)

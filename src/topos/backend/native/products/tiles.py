@@ -1,0 +1,58 @@
+"""Tiles of work: how many, over which rows and columns, and which operand is packed once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topos.backend.native.products.choice import Choice
+
+WORTH_A_TILE = 200_000  # multiply-adds: about what dispatching to another thread costs, and a margin
+_MOST_TILES = 8
+_BARRIER = 400_000  # multiply-adds in the time that one more kernel costs
+_RESIDENT_BYTES = 1 << 20
+_CHUNK_BYTES = 512 << 10  # what is packed of the right operand at once: it stays in L2
+
+
+def shared_out(choice: Choice, width: int) -> Choice:
+    """The choice with its tiles: over the batch first, then in the way that costs least."""
+    wanted = max(1, min(_MOST_TILES, choice.task.work // WORTH_A_TILE))
+    batch_tiles = min(choice.task.batches, wanted)
+    rest = -(-wanted // batch_tiles)
+    choice = choice._replace(batch_tiles=batch_tiles)
+    best = min(_splits(choice, rest), key=lambda split: _cost(split, rest))
+    panels = -(-choice.panels.groups // best.column_tiles)
+    panel_bytes = choice.panels.largest * width * choice.depth * choice.task.wide_bytes
+    chunks = -(-panels // max(1, _CHUNK_BYTES // max(1, panel_bytes)))
+    return best._replace(chunk=-(-panels // chunks), pack_tiles=min(_MOST_TILES, best.shared_units))
+
+
+def _splits(choice: Choice, tiles: int) -> Iterator[Choice]:
+    """The ways to make about so many tiles of one product."""
+    shared = ["", *["left"] * choice.packs_left, *["right"] * choice.packs_right]
+    for row_tiles in range(1, min(tiles, choice.rows.groups) + 1):
+        column_tiles = min(tiles // row_tiles, choice.panels.groups)
+        for operand in shared:
+            yield choice._replace(row_tiles=row_tiles, column_tiles=column_tiles, shared=operand)
+
+
+def _cost(choice: Choice, wanted: int) -> float:
+    """The time relative to that of the multiply-adds alone."""
+    task, row_tiles, column_tiles = choice.task, choice.row_tiles, choice.column_tiles
+    longest = -(-choice.rows.groups // row_tiles) * -(-choice.panels.groups // column_tiles)
+    cost = longest * row_tiles * column_tiles / (choice.rows.groups * choice.panels.groups)
+    cost += 0.5 * (wanted - row_tiles * column_tiles) / wanted
+    if not choice.packs_right:
+        # What a tile reads of the right operand as it lies had better stay in L2, and a row group of the left one in L1.
+        beyond = task.terms * task.columns * task.right_bytes / column_tiles / _RESIDENT_BYTES - 1
+        cost += min(0.5, max(0.0, 0.3 * beyond)) + 4 * column_tiles / task.columns
+    if not (choice.packs_right or choice.packs_left):
+        return cost
+    # What every row of tiles packs of the right operand, and every column of tiles packs or rereads of the left one,
+    # in columns of multiply-adds for a column of terms.
+    cost += 8 * (1 if choice.shared == "right" else row_tiles) / task.rows * choice.packs_right
+    cost += 12 * (1 if choice.shared == "left" else column_tiles) / task.columns
+    if not choice.shared:
+        return cost
+    # The copy that all tiles share goes through the larger caches, and it had better be the smaller operand's.
+    own = task.rows if choice.shared == "left" else task.columns
+    return cost + _BARRIER / task.work + 0.02 * own / (task.rows + task.columns)

@@ -1,0 +1,120 @@
+"""Where a plan's time goes: each group timed in its place, run after run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from topos.backend.native.executable import Executable
+from topos.backend.native.frame import CALL_COUNT, Frame, enter
+from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.pool import pool
+from topos.engine.liveness import volume
+from topos.op import MatMul, Movement, Reduction
+from topos.tensor import Tensor
+
+ROUNDS = 20
+"""Runs of which the least time of each group counts."""
+
+
+class GroupTime(NamedTuple):
+    """One group: its rows as `explain` names them, its kernels, and what one run of it takes and does.
+
+    `operations` counts an addition, a product or a function as one each; `bytes` is what it reads and writes at least
+    once.
+    """
+
+    rows: str
+    kernels: str
+    elapsed_s: float
+    operations: int
+    bytes: int
+
+
+class Profile(NamedTuple):
+    """The groups of a plan in order, each with its least time of several runs; `elapsed_s` is that of a whole run.
+
+    Groups are timed one by one, from Python: the time of an empty call has been taken off each. `print` it.
+    """
+
+    groups: list[GroupTime]
+    elapsed_s: float
+
+    def __str__(self) -> str:
+        total = sum(group.elapsed_s for group in self.groups) or 1.0
+        lines = ["        us      %   GFLOP/s      GB/s  group"]
+        for group in self.groups:
+            seconds = max(group.elapsed_s, 1e-9)
+            rates = f"{group.operations / seconds / 1e9:10.2f}{group.bytes / seconds / 1e9:10.2f}"
+            lines.append(
+                f"{group.elapsed_s * 1e6:10.2f}{group.elapsed_s / total:7.1%}{rates}  {group.rows}  {group.kernels}"
+            )
+        return "\n".join([*lines, f"{self.elapsed_s * 1e6:10.2f}         a whole run"])
+
+
+def profiled(executable: Executable, sources: Mapping[int, Tensor]) -> Profile:
+    """Times the groups of a run over these sources, which it changes where the run does."""
+    frame = executable.frame()
+    results = executable.fill(frame, sources)
+    pool().ready()
+    whole = min(_elapsed_s(enter(), frame.address) for _ in range(ROUNDS))
+    started = _started(frame)
+    least = [float("inf")] * len(started)
+    for _ in range(ROUNDS):
+        for at, call in enumerate(started):
+            least[at] = min(least[at], _elapsed_s(pool().run, *call))
+    empty = min((_elapsed_s(pool().run, *call[:2], 0) for call in started * ROUNDS), default=0.0)
+    assert results is not None  # their memory was written to until here
+    return Profile(_groups(executable, [max(0.0, elapsed_s - empty) for elapsed_s in least]), whole)
+
+
+def _elapsed_s(call: Callable[..., object], *arguments: int) -> float:
+    began = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - began
+
+
+def _started(frame: Frame) -> list[tuple[int, int, int]]:
+    """The kernels in order, each with its arguments and its tiles."""
+    words = [frame.words[at] for at in range(frame.calls, frame.calls + 3 * frame.words[CALL_COUNT])]
+    return list(zip(words[0::3], words[2::3], words[1::3], strict=True))
+
+
+def _groups(executable: Executable, elapsed_s: Sequence[float]) -> list[GroupTime]:
+    """The times of each group's kernels together, beside what the group is."""
+    program, lowering = executable.program, executable.lowering
+    left = iter(elapsed_s)
+    times = [sum(next(left) for _ in call.kernels) for call in program.calls]
+    told = [", ".join(kernel.name for kernel in call.kernels) for call in program.calls]
+    first = len(program.carry.before)
+    groups = [group for group, call in zip(lowering.groups, program.groups, strict=True) if call.operands]
+    found = []
+    for at, (taken, kernels) in enumerate(zip(times, told, strict=True)):
+        if first <= at < first + len(groups):
+            found.append(_group(lowering, groups[at - first], kernels, taken))
+        else:
+            found.append(GroupTime("a carried buffer", kernels, taken, 0, 0))
+    return found
+
+
+def _group(lowering: Lowering, group: Group, kernels: str, elapsed_s: float) -> GroupTime:
+    rows = lowering.spec.rows
+    names = " ".join(f"{row}:{rows[row].opcode.name}" for row in group.rows)
+    moved = sum(_bytes(lowering, row) for row in (*group.reads, *group.writes))
+    return GroupTime(names, kernels, elapsed_s, sum(_operations(lowering, row) for row in group.rows), moved)
+
+
+def _bytes(lowering: Lowering, row: int) -> int:
+    recorded = lowering.spec.rows[row]
+    item = 8 if lowering.spec.is_selection(row) else (recorded.element or lowering.spec.element).dtype.itemsize
+    return volume(lowering.spec, row) * item
+
+
+def _operations(lowering: Lowering, row: int) -> int:
+    recorded = lowering.spec.rows[row]
+    if isinstance(recorded.opcode, MatMul):
+        return 2 * recorded.shape.volume * lowering.spec.rows[recorded.operands[0]].shape[-1]
+    if isinstance(recorded.opcode, Reduction):
+        return lowering.spec.rows[recorded.operands[0]].shape.volume
+    return 0 if isinstance(recorded.opcode, Movement) else recorded.shape.volume

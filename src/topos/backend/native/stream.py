@@ -1,0 +1,49 @@
+"""Stores that go past the caches, for results too large to stay in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from topos.backend.native.nest import LINE, Frame
+from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, written
+
+STREAMED_BYTES = 1 << 23
+"""A result of this size that the plan does not read again goes past the caches."""
+
+
+def passes_caches(frame: Frame, row: int) -> bool:
+    """Whether a result is too large for the caches, and nobody waits for it there. AVX has the instructions."""
+    size = frame.spec.rows[row].shape.volume * frame.element(row).dtype.itemsize
+    return size >= STREAMED_BYTES and frame.target.vector_bytes >= 32 and not frame.lowering.is_read_later(row)
+
+
+def streamed(
+    frame: Frame,
+    pointers: Sequence[Operand],
+    begin: Integer,
+    end: Integer,
+    extent: int,
+    body: Callable[[Integer], None],
+) -> Integer:
+    """Runs the body for whole vectors, its stores at these pointers going past the caches; answers where it ended.
+
+    That needs results that start on a cache line; where one does not, nothing is done. A fence at the end makes the
+    stores visible to whoever is told that the tile is done.
+    """
+    function = frame.function
+    stop = function.least(end, extent // frame.lanes * frame.lanes)
+    addresses = [function.let(INT64, f"ptrtoint {pointer} to i64").text for pointer in pointers]
+    bits = addresses[0]
+    for address in addresses[1:]:
+        bits = function.let_text(f"or i64 {bits}, {address}")
+    rest = function.let_text(f"and i64 {bits}, {LINE - 1}")
+    is_lined = function.let(TRUTH, f"icmp eq i64 {rest}, 0")
+
+    def all_vectors() -> None:
+        frame.streamed = pointers
+        function.loop(begin, stop, frame.lanes, lambda index: body(index))
+        frame.streamed = ()
+        function.run("x86.sse.sfence")
+
+    function.when(is_lined, all_vectors)
+    return function.let(INT64, f"select i1 {is_lined.text}, i64 {written(stop)}, i64 {written(begin)}")

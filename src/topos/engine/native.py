@@ -1,0 +1,172 @@
+"""A plan's runs in native code: one form for a run, one for a step that replaces what the entry carries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from topos.element.machine import check_arithmetic
+from topos.engine.entry import Entry
+from topos.engine.feeds import Feeds, Stack
+from topos.engine.interpreter import owned
+from topos.engine.sources import Sources
+from topos.engine.state import State
+from topos.errors import PostureError, ToposError
+from topos.graph import Parameters
+from topos.graph.spec import Spec
+from topos.op import Movement
+from topos.tensor import Tensor, services
+from topos.tensor.evaluate import kernel_of
+
+
+class Form(NamedTuple):
+    """What runs natively, and what it leaves to do.
+
+    `code` runs, or can only `explain` why it does not; one that `steps` leaves replacements in the State's buffers.
+    `unread` are the carried sources that the schedule does not read.
+    """
+
+    code: Any
+    runs: bool
+    steps: bool
+    others: tuple[int, ...]
+    unread: tuple[int, ...]
+
+
+class Native:
+    """What runs a schedule in place of the interpreter, made on first use: for a run, and for a step.
+
+    Who does is decided in a later stage, which is reached by its name.
+    """
+
+    __slots__ = ("_carried", "_entry", "_forms", "_following", "_readable", "_rows", "_sources", "_spec")
+
+    def __init__(self, spec: Spec, rows: Sequence[int], entry: Entry, sources: Sources) -> None:
+        self._spec = spec
+        self._rows = rows
+        self._entry = entry
+        self._sources = sources
+        self._readable = [symbol.index for symbol in entry.results]
+        self._carried = tuple(source.index for source in entry.carry)
+        self._following = [following.index for following in entry.carry.values()]
+        self._forms: dict[bool, Form] = {}
+
+    def form(self, stepping: bool) -> Form:
+        """The form of a run, or of a step that replaces what is carried; compiled when it is first asked for."""
+        found = self._forms.get(stepping)
+        if found is None:
+            check_arithmetic()  # constants are written out as this thread reads them
+            code = import_module(_LOWERING).lowered(self._spec, self._rows, self._entry, stepping)
+            found = self._forms[stepping] = self._formed(code, stepping)
+        return found
+
+    def _formed(self, code: Any, stepping: bool) -> Form:
+        if not hasattr(code, "run"):
+            return Form(code, False, False, (), ())
+        steps = stepping and hasattr(code, "run_steps") and not self._entry.backward
+        wanted = self._readable if steps or not stepping else [*self._readable, *self._following]
+        scheduled = set(self._rows)
+        others = tuple(index for index in dict.fromkeys(wanted) if index not in code.computed)
+        return Form(code, True, steps, others, tuple(index for index in self._carried if index not in scheduled))
+
+    def forward(
+        self, form: Form, table: Parameters | State, fed: Feeds, step: int | None = None
+    ) -> dict[int, Tensor] | None:
+        """The values that a run reads; `None` where what ran it has failed, and the interpreter is to do it."""
+        self._sources.check(table)
+        given = self._sources.given(table.entries, fed.at(step or 0), isinstance(table, State))
+        values = self._ran(form, given, None)
+        if values is None:
+            return None
+        if self._entry.backward:
+            return self._retained(form, values, given)
+        for index in form.others:
+            values[index] = owned(self._known(form, index, given), fed.borrowed)
+        return values
+
+    def advance(self, form: Form, state: State, fed: Feeds, steps: int | None) -> dict[int, Tensor] | None:
+        """The values that a step answers, its replacements left in the State's own buffers by the native call.
+
+        So there is no moment at which an interrupt could find half a step.
+        """
+        self._sources.check(state)
+        fixed: Mapping[int, Any] = {**fed.fixed, **fed.stacked} if fed.stacked else fed.fixed
+        with state.lock:
+            held = state.owning(self._carried)
+            given = self._sources.given(held, fixed, True)
+            for index in form.unread:
+                given[index] = self._sources.held(index, held, self._spec.rows[index])
+            values = self._ran(form, given, steps)
+        if values is None:
+            return None
+        for index in form.others:
+            known = self._known(form, index, given)
+            values[index] = owned(known, fed.borrowed) if steps is None else _repeated(known, steps)
+        return values
+
+    def _ran(self, form: Form, given: Mapping[int, Any], steps: int | None) -> dict[int, Tensor] | None:
+        """What the code computes; where it fails, `None`, and another form from now on."""
+        code = form.code
+        try:
+            values: dict[int, Tensor] = code.run(given) if steps is None else code.run_steps(given, steps)
+        except ToposError:
+            raise
+        except Exception as error:
+            self._fail(error, code)
+            return None
+        if services.counting() and not code.counts_itself:
+            opcodes = [self._spec.rows[index].opcode for index in self._rows if self._spec.rows[index].operands]
+            services.count_all(Counter((services.formula_of(opcode), "FUSED") for opcode in opcodes * (steps or 1)))
+        return values
+
+    def _fail(self, error: Exception, code: Any) -> None:
+        after = import_module(_LOWERING).after(error, code)
+        if after is not code:
+            self._forms = {stepping: self._formed(after, stepping) for stepping in (False, True)}
+
+    def _retained(self, form: Form, values: dict[int, Tensor], given: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Every value of the schedule; a movement is a view of its operand's."""
+        for index in self._rows:
+            row = self._spec.rows[index]
+            if isinstance(row.opcode, Movement) and index not in values:
+                element = row.element or self._spec.element
+                moved = kernel_of(row.opcode)(row.opcode, element, [values[row.operands[0]]])
+                values[index] = Tensor.of(moved, element, row.shape)
+            elif index not in values:
+                values[index] = self._known(form, index, given)
+        return values
+
+    def profile(self, table: Parameters | State, fed: Feeds) -> Any:
+        """Where the time of a run goes, or of a step on a copy of the State."""
+        stepping = isinstance(table, State)
+        form = self.form(stepping)
+        if not hasattr(form.code, "frame"):
+            raise PostureError(f"profile: this plan has no native code to time; {form.code.explain()}")
+        self._sources.check(table)
+        held = table.clone().owning(self._carried) if isinstance(table, State) else table.entries
+        given = self._sources.given(held, fed.fixed, stepping)
+        for index in form.unread:
+            given[index] = self._sources.held(index, held, self._spec.rows[index])
+        return import_module("topos.backend.native.profile").profiled(form.code, given)
+
+    def _known(self, form: Form, index: int, given: Mapping[int, Any]) -> Any:
+        """A result that no kernel computes: a source, or one number at every place."""
+        if index in given:
+            return given[index]
+        return form.code.known[index] if index in form.code.known else self._sources.constant(index)
+
+
+_LOWERING = "topos.backend.lowering"
+
+
+def _repeated(payload: Tensor | Stack, steps: int) -> Tensor:
+    """A source's payload of every step."""
+    if isinstance(payload, Stack):
+        return payload.part(np.array(payload.array))
+    assert payload.element is not None  # a selection is no result of several steps
+    array = payload.dense(payload.element)
+    return Tensor.of(np.repeat(array[np.newaxis], steps, axis=0), payload.element)
