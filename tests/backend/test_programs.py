@@ -73,7 +73,7 @@ def check_forward(program: Program, reasons: Reasons) -> None:
 
 
 def check_advance(program: Program, places: list[int], reasons: Reasons) -> None:
-    """Three steps of an entry that carries, one by one and together, against the interpreter and replacement by hand."""
+    """Three steps of an entry that carries, one by one and together, against replacement by hand."""
     case = Recorded(program)
     carry = replacements(case, places)
     bound = case.network.entry(case.dense(case.roots)).carry(carry)
