@@ -124,6 +124,15 @@ def test_the_picture_is_drawn_and_is_the_same_for_the_same_results(tmp_path: Pat
     assert b"<svg" in files[0].read_bytes()
 
 
+def test_the_machine_is_as_good_as_it_ever_was() -> None:
+    one, other = {"threads": 2, "bytes_per_s": 1.0, "operations_per_s": 5.0}, {"threads": 2, "bytes_per_s": 3.0}
+    assert results.best(one, {**other, "operations_per_s": 4.0}) == {
+        "threads": 2,
+        "bytes_per_s": 3.0,
+        "operations_per_s": 5.0,
+    }
+
+
 def answering(name: str, *numbers: float) -> Any:
     return SimpleNamespace(system=name, ready={"results": list(numbers)})
 
