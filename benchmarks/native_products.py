@@ -1,9 +1,9 @@
 """Native products beside `numpy.matmul` on as many threads: times, GFLOP/s, and bandwidth where a matrix is read once.
 
-Run as `python benchmarks/native_products.py [-t 1,2] [-s seconds] [part of a case's name ...]`. The two sides take turns
-in short rounds, and the least time and the lower quartile of each count: other processes on the machine then disturb
-their ratio little. Beside a product that reads a matrix once stands a plain sum over the same memory; the first lines
-say what such a sum reaches over more memory than any cache holds.
+Run as `python benchmarks/native_products.py [-t 1,2] [-s seconds] [part of a case's name ...]`. The two sides take
+turns in short rounds, and the least time and the lower quartile of each count: other processes on the machine then
+disturb their ratio little. Beside a product that reads a matrix once stands a plain sum over the same memory; the
+first lines say what such a sum reaches over more memory than any cache holds.
 """
 
 from __future__ import annotations
@@ -258,7 +258,10 @@ def main() -> None:
         set_blas(threads)
         big = np.ones(3 << 28, np.uint8).view(np.float32)
         (found,) = times_s([probe(big)], options.seconds)
-        print(f"{threads} threads: a sum reads {big.nbytes / min(found) * 1e-9:.1f} GB/s of {big.nbytes >> 20} MiB", flush=True)
+        print(
+            f"{threads} threads: a sum reads {big.nbytes / min(found) * 1e-9:.1f} GB/s of {big.nbytes >> 20} MiB",
+            flush=True,
+        )
         for case in CASES:
             if not options.names or any(part in case.name for part in options.names):
                 print(measured(case, threads, options.seconds), flush=True)

@@ -7,8 +7,8 @@ from itertools import islice
 
 from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.frame import Work, frame
-from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.fused import fused
+from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Lanes, Results
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target

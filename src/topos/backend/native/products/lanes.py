@@ -11,7 +11,6 @@ from topos.backend.native.products.text import Text
 from topos.backend.native.products.transpose import Units, transposed
 from topos.backend.native.target import Target
 
-
 _ITEMS = {"bf16": "i16", "f32": "float", "f64": "double"}
 
 
@@ -47,7 +46,9 @@ class Lanes:
 
     def _widened(self, text: Text, value: str, width: int) -> str:
         """Stored numbers as accumulators; width 0 is one number that is no vector."""
-        narrow, word, real, wide = (f"<{width} x {kind}>" if width else kind for kind in ("i16", "i32", "float", "double"))
+        narrow, word, real, wide = (
+            f"<{width} x {kind}>" if width else kind for kind in ("i16", "i32", "float", "double")
+        )
         if self.item == "i16":
             raised = text.let(f"zext {narrow} {value} to {word}")
             shifted = text.let(f"shl {word} {raised}, {'splat (i32 16)' if width else '16'}")
@@ -66,9 +67,7 @@ class Lanes:
             packed = text.let(f"load {self.scalar}, ptr {pointer}, align {self.wide_bytes}") if wide else ""
             loaded = packed or self.number(text, pointer)
             first = text.let(f"insertelement {self.vector} poison, {self.scalar} {loaded}, i32 0")
-            return text.let(
-                f"shufflevector {self.vector} {first}, {self.vector} poison, {_order([0] * self.width)}"
-            )
+            return text.let(f"shufflevector {self.vector} {first}, {self.vector} poison, {_order([0] * self.width)}")
         # Every half of every lane, then the lower halves shifted out: the number never leaves the vector registers.
         halves = f"<{2 * self.width} x i16>"
         loaded = text.let(f"load i16, ptr {pointer}, align 2")
@@ -135,7 +134,10 @@ class Lanes:
         if self.item != "i16":
             return [self._widened(text, vector, self.width)]
         words, real = f"<{self.width} x i32>", f"<{self.width} x float>"
-        halves = [text.let(f"shl {words} {vector}, splat (i32 16)"), text.let(f"and {words} {vector}, splat (i32 -65536)")]
+        halves = [
+            text.let(f"shl {words} {vector}, splat (i32 16)"),
+            text.let(f"and {words} {vector}, splat (i32 -65536)"),
+        ]
         narrow = [text.let(f"bitcast {words} {half} to {real}") for half in halves]
         if self.scalar == "float":
             return narrow

@@ -10,7 +10,6 @@ from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
 
-
 _AHEAD_BYTES = 1024  # how far ahead of the chains a packed right operand is asked for
 
 

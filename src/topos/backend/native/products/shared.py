@@ -23,7 +23,9 @@ def shared(kind: Kind, target: Target) -> str:
         block, product = digit(text, rest, choice.blocks)
         _pack(kind, text, pointers, regions.shared(text, start, product, block), (product, block, part))
 
-    first, end = (text.share(where, choice.pack_tiles, choice.shared_units) for where in ("%tile", text.add("%tile", 1)))
+    first, end = (
+        text.share(where, choice.pack_tiles, choice.shared_units) for where in ("%tile", text.add("%tile", 1))
+    )
     text.loop(first, end, 1, lambda index, _: unit(index))
     head = f"void @{kind.name}(ptr %arguments, i64 %tile) nounwind"
     parts_text = left_functions(kind, target) if choice.shared == "left" else right_functions(kind)

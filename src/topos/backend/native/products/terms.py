@@ -61,7 +61,12 @@ def totals_choice(task: ProductTask, target: Target) -> Choice:
     vectors = -(-task.columns // target.lanes(task.wide_bytes))
     rows = split(task.rows, 1)
     return Choice(
-        "totals", "", task, rows=rows, panels=split(vectors, 4), row_tiles=min(task.rows, 4 if room_bytes(task) > 1 << 18 else 1)
+        "totals",
+        "",
+        task,
+        rows=rows,
+        panels=split(vectors, 4),
+        row_tiles=min(task.rows, 4 if room_bytes(task) > 1 << 18 else 1),
     )
 
 
@@ -85,7 +90,9 @@ class _Sums:
             call = lambda vectors, active: self.panel(row, column, vectors, active)  # noqa: E731
             choice.panels.each(text, panel, tail, lanes.width, call)
 
-        text.loop(*self.work.groups, 1, lambda row, _: text.loop(*self.work.panels, 1, lambda panel, _: one(row, panel)))
+        text.loop(
+            *self.work.groups, 1, lambda row, _: text.loop(*self.work.panels, 1, lambda panel, _: one(row, panel))
+        )
 
     def panel(self, row: str, column: str, vectors: int, active: int) -> None:
         """Some vectors of a row: block after block onto the sums, then the results."""

@@ -107,9 +107,7 @@ class _Tile:
             return self.copies.group_place(self.shared, group, "0")
         if choice.packs_left:
             return self.copies.group_place(self.work.scratch, group, self.work.groups[0])
-        return self.text.at(
-            self.copies.left, self.text.mul(row, choice.task.left[0] * self.kind.left.item_bytes)
-        )
+        return self.text.at(self.copies.left, self.text.mul(row, choice.task.left[0] * self.kind.left.item_bytes))
 
     def right(self, panel: str, column: str, first_panel: str) -> str:
         """Where the right operand of a register tile begins."""
