@@ -1,9 +1,9 @@
 """Native products beside `numpy.matmul` on as many threads: times, GFLOP/s, and bandwidth where a matrix is read once.
 
-Run as `python benchmarks/native_products.py [-t 1,2] [-s seconds] [part of a case's name ...]`. The two sides take turns
-in short rounds, and the least time and the lower quartile of each count: other processes on the machine then disturb
-their ratio little. Beside a product that reads a matrix once stands a plain sum over the same memory; the first lines
-say what such a sum reaches over more memory than any cache holds.
+Run as `python benchmarks/native_products.py [-t 1,2] [-s seconds] [part of a case's name ...]`. The two sides take
+turns in short rounds, and the least time and the lower quartile of each count: other processes on the machine then
+disturb their ratio little. Beside a product that reads a matrix once stands a plain sum over the same memory; the
+first lines say what such a sum reaches over more memory than any cache holds.
 """
 
 from __future__ import annotations

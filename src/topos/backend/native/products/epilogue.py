@@ -11,9 +11,9 @@ class Finish(NamedTuple):
 
     The parameters are `%arguments` (the kernel's, in which the epilogue's own pointers stand behind left, right and
     out), `%value`, `%batch`, `%row` and `%column`. `%value` holds `lanes` results of the product's element, bf16 as the
-    f32 numbers that they are; the first `active` exist: those of one product of the batch (its number in row-major order
-    of the task's leading axes), from a row and a column on, along the columns, or along the rows where `along_rows`. Of
-    one lane it is no vector.
+    f32 numbers that they are; of one lane it is no vector. The first `active` exist: those of one product of the batch
+    (its number in row-major order of the task's leading axes), from a row and a column on, along the columns, or along
+    the rows where `along_rows`.
     """
 
     name: str

@@ -27,6 +27,7 @@ def pack_left(kind: Kind, rows: int, target: Target) -> str:
     the end.
     """
     text, (row_stride, term_stride) = Text(kind.helpers), kind.choice.task.left
+<<<<<<< HEAD
     step_bytes = kind.choice.rows.largest * kind.lanes.wide_bytes
     lanes, size, wide = kind.left, kind.left.item_bytes, kind.lanes.wide_bytes
     column = Lanes(kind.choice.task.element, target, rows, kind.choice.task.left_element)
@@ -61,12 +62,61 @@ def pack_left(kind: Kind, rows: int, target: Target) -> str:
             for first, square in parts:
                 lanes.keep(text, text.at(goal, (step * rows + first) * wide), square[step], lanes.width)
 
+=======
+    group = _Group(kind, text, rows, target)
+>>>>>>> products
     if term_stride != 1 or row_stride == 1:
-        singles()
+        group.lines()
     else:
-        _in_squares(kind, text, [square], singles)
+        _in_squares(kind, text, [group.square], group.lines)
     arguments = "ptr noalias %from, ptr noalias %to, i64 %terms, i64 %last"
     return text.function(f"internal void @{kind.name}_left_{rows}({arguments}) noinline nounwind")
+
+
+class _Group:
+    """A group of rows of the left operand."""
+
+    def __init__(self, kind: Kind, text: Text, rows: int, target: Target) -> None:
+        self.text, self.lanes, self.rows = text, kind.left, rows
+        self.row_stride, self.term_stride = kind.choice.task.left
+        self.step_bytes = kind.choice.rows.largest * kind.lanes.wide_bytes
+        self.column = Lanes(kind.choice.task.element, target, rows, kind.choice.task.left_element)
+
+    def _places(self, term: str) -> tuple[list[str], str]:
+        """Where a term of every row lies, and where it goes."""
+        text, size = self.text, self.lanes.item_bytes
+        source = text.at("%from", text.mul(term, self.term_stride * size))
+        offsets = [str(row * self.row_stride * size) for row in range(self.rows)]
+        if self.rows > 1:
+            offsets[-1] = "%last"
+        return [text.at(source, offset) for offset in offsets], text.at("%to", text.mul(term, self.step_bytes))
+
+    def lines(self) -> None:
+        """Term by term."""
+        self.text.loop("0", "%terms", 1, lambda term, _: self._line(term))
+
+    def _line(self, term: str) -> None:
+        text, column = self.text, self.column
+        rows, goal = self._places(term)
+        if self.row_stride == 1:
+            column.keep(text, goal, column.load(text, rows[0], self.rows), self.rows)
+            return
+        for row, place in enumerate(rows):
+            number = text.at(goal, row * column.wide_bytes)
+            text.do(f"store {column.scalar} {column.number(text, place)}, ptr {number}, align {column.wide_bytes}")
+
+    def square(self, term: str) -> None:
+        """As many terms as lanes from a term on, transposed in registers."""
+        text, lanes, wide = self.text, self.lanes, self.lanes.wide_bytes
+        rows, goal = self._places(term)
+        for line in range(0, self.rows * lanes.width * wide, 64):
+            prefetch(text, text.at(goal, line + _AHEAD_BYTES), write=True, locality=3)
+        firsts = range(0, self.rows, lanes.width)
+        parts = [lanes.turned(text, rows[first : first + lanes.width]) for first in firsts]
+        # In this order what a vector holds beyond the rows is overwritten by the next term.
+        for step in range(lanes.width):
+            for first, square in zip(firsts, parts, strict=True):
+                lanes.keep(text, text.at(goal, step * self.step_bytes + first * wide), square[step], lanes.width)
 
 
 def pack_right(kind: Kind, vectors: int, active: int) -> str:

@@ -20,10 +20,11 @@ class Batch(NamedTuple):
 class ProductTask(NamedTuple):
     """`out[..., i, j] = sum over k of left[..., i, k] * right[..., k, j]`, in the reference's order.
 
-    `element` is `f32`, `f64` or `bf16`. An operand may be stored narrower, as its own element (bf16 under f32, either
-    under f64): it is widened as it is read, which is exact, so the product is that of the cast operand. Strides count elements and may be 0 (broadcast) or negative, but the results
-    must not overlap; element `[0, ..., 0]` of each operand lies at its pointer. `left` strides over (rows, terms),
-    `right` over (terms, columns), `out` over (rows, columns).
+    `element` is `f32`, `f64` or `bf16`. An operand may be stored as a narrower element of its own (bf16 under f32,
+    either under f64): it is widened as it is read, which is exact, so the product is that of the cast operand. Strides
+    count elements and may be 0 (broadcast) or negative, but the results must not overlap; element `[0, ..., 0]` of each
+    operand lies at its pointer. `left` strides over (rows, terms), `right` over (terms, columns), `out` over (rows,
+    columns).
     """
 
     element: str

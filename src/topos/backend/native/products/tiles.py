@@ -42,7 +42,7 @@ def _cost(choice: Choice, wanted: int) -> float:
     cost = longest * row_tiles * column_tiles / (choice.rows.groups * choice.panels.groups)
     cost += 0.5 * (wanted - row_tiles * column_tiles) / wanted
     if not choice.packs_right:
-        # What a tile reads of the right operand as it lies had better stay in L2, and a row group of the left one in L1.
+        # What a tile reads of the right operand as it lies had better stay in L2, a row group of the left one in L1.
         beyond = task.terms * task.columns * task.right_bytes / column_tiles / _RESIDENT_BYTES - 1
         cost += min(0.5, max(0.0, 0.3 * beyond)) + 4 * column_tiles / task.columns
     if not (choice.packs_right or choice.packs_left):

@@ -1,4 +1,4 @@
-"""Square transposes: pieces of lines are laid side by side as they are loaded, then pairs change places in registers."""
+"""Square transposes: pieces of lines laid side by side as they are loaded, then pairs that change places."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def transposed(width: int, lane: int, pieces: int, units: Units) -> list[str]:
     """`width` lines of `pieces` pieces of `lane` units: vector `k` of the result holds unit `k` of every line.
 
     A vector whose piece `l` is of line `lane * l + c`, one for every `c`, is transposed where it is: no unit has to
-    change its piece. Loads do what crossing pieces would take shuffles for, which only one port of most processors runs.
+    change its piece. Loads do what crossing pieces would take shuffles for, which one port of most processors runs.
     """
     found = []
     for piece in range(pieces):
