@@ -27,44 +27,7 @@ def pack_left(kind: Kind, rows: int, target: Target) -> str:
     the end.
     """
     text, (row_stride, term_stride) = Text(kind.helpers), kind.choice.task.left
-<<<<<<< HEAD
-    step_bytes = kind.choice.rows.largest * kind.lanes.wide_bytes
-    lanes, size, wide = kind.left, kind.left.item_bytes, kind.lanes.wide_bytes
-    column = Lanes(kind.choice.task.element, target, rows, kind.choice.task.left_element)
-
-    def place(row: int) -> str:
-        return "%last" if row and row == rows - 1 else str(row * row_stride * size)
-
-    def single(term: str, _: Sequence[str]) -> None:
-        source = text.at("%from", text.mul(term, term_stride * size))
-        goal = text.at("%to", text.mul(term, step_bytes))
-        if row_stride == 1:
-            column.keep(text, goal, column.load(text, source, rows), rows)
-            return
-        for row in range(rows):
-            number = column.number(text, text.at(source, place(row)))
-            text.do(f"store {column.scalar} {number}, ptr {text.at(goal, row * wide)}, align {wide}")
-
-    def singles() -> None:
-        text.loop("0", "%terms", 1, single)
-
-    def square(term: str) -> None:
-        source = text.at("%from", text.mul(term, size))
-        goal = text.at("%to", text.mul(term, step_bytes))
-        lines = [text.at(source, place(row)) for row in range(rows)]
-        for line in range(0, rows * lanes.width * wide, 64):
-            prefetch(text, text.at(goal, line + _AHEAD_BYTES), write=True, locality=3)
-        parts = [
-            (first, lanes.turned(text, lines[first : first + lanes.width])) for first in range(0, rows, lanes.width)
-        ]
-        # In this order what a vector holds beyond the rows is overwritten by the next term.
-        for step in range(lanes.width):
-            for first, square in parts:
-                lanes.keep(text, text.at(goal, (step * rows + first) * wide), square[step], lanes.width)
-
-=======
     group = _Group(kind, text, rows, target)
->>>>>>> products
     if term_stride != 1 or row_stride == 1:
         group.lines()
     else:
