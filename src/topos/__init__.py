@@ -2,7 +2,20 @@
 
 from topos import reference
 from topos._version import __version__
-from topos.backend import Backend, Coverage, Declined, Dispatch, Fidelity, Formula, Outline, Status, Stretch, Task
+from topos.backend import (
+    Backend,
+    Coverage,
+    Declined,
+    Dispatch,
+    Fidelity,
+    Formula,
+    Outline,
+    Status,
+    Stretch,
+    Task,
+    compiles,
+    threads,
+)
 from topos.element import Element, Native, bf16, f32, f64
 from topos.engine import BoundEntry, Entry, Finding, Gradients, Numerics, Plan, Report, Run, State
 from topos.errors import (
@@ -76,6 +89,7 @@ __all__ = [
     "Value",
     "__version__",
     "bf16",
+    "compiles",
     "concat",
     "detach",
     "einsum",
@@ -83,5 +97,6 @@ __all__ = [
     "f64",
     "reference",
     "stack",
+    "threads",
     "where",
 ]

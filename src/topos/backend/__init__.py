@@ -6,6 +6,7 @@ from topos.backend.elsewhere import Cuda, Metal, StableHlo
 from topos.backend.fidelity import Coverage, Fidelity
 from topos.backend.formula import Formula
 from topos.backend.llvm_kernels import Fused, Simd
+from topos.backend.process import compiles, threads
 from topos.backend.task import Declined, Outline, Stretch, Task
 
 Backend.ACCELERATE = CblasBackend("ACCELERATE", accelerate, "platform: Accelerate is Apple's")
@@ -36,4 +37,6 @@ __all__ = [
     "Status",
     "Stretch",
     "Task",
+    "compiles",
+    "threads",
 ]

@@ -93,7 +93,7 @@ def read_feeds(
             raise FeedError(f"feed: {spec.label(index)} is carried by this entry; the State holds its value")
         if type(payload) is Tensor and payload.element is not None:
             row = spec.rows[index]
-            if payload.element is row.element and payload.shape == row.shape:
+            if payload.element is row.element and tuple.__eq__(payload.shape, row.shape):
                 fixed[index] = payload
                 continue
         try:

@@ -75,7 +75,7 @@ class Sources:
     def held(self, index: int, held: Mapping[int, Tensor | None], row: Row) -> Tensor:
         """What a table holds for a source. Raises `FeedError` where that is nothing, or does not fit."""
         tensor = held.get(index)
-        if tensor is not None and tensor.element is row.element and tensor.shape == row.shape:
+        if tensor is not None and tensor.element is row.element and tuple.__eq__(tensor.shape, row.shape):
             return tensor
         if tensor is None:
             raise FeedError(f"run: the table has no payload for {self._spec.label(index)}")

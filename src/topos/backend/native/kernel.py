@@ -28,9 +28,10 @@ def named(
     stem: str, body: Callable[[str], str], tiles: int, scratch_bytes: int = 0, helpers: tuple[str, ...] = ()
 ) -> Kernel:
     """A kernel named by its own text: `body(name)` writes the definition of `@name`."""
-    text = body(_NAME)
+    text = body(NAME)
     name = f"{stem}_{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
-    return Kernel(name, text.replace(_NAME, name), tiles, scratch_bytes, helpers)
+    return Kernel(name, text.replace(NAME, name), tiles, scratch_bytes, helpers)
 
 
-_NAME = "kernel.to.be.named"
+NAME = "kernel.to.be.named"
+"""What stands in a text for the kernel's own name until that is known."""

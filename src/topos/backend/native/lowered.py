@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from topos.backend.native.arithmetic import has_arithmetic
+from topos.backend.native.compiler import CompilationError
 from topos.backend.native.executable import Executable, element_of
 from topos.backend.native.groups import Group, Lowering, declined
 from topos.backend.native.llvm import available
@@ -75,4 +77,8 @@ def executable(
     program = assembled(lowering, lambda given, group: write(given, group, target), carried, answered)
     if isinstance(program, Group):
         return Interpreted(f"no kernel for {spec.label(program.rows[-1])}", tuple(program.rows))
-    return Executable(lowering, program, answered, target)
+    try:
+        return Executable(lowering, program, answered, target)
+    except CompilationError as error:  # a fault of ours: the bits are the interpreter's all the same
+        warnings.warn(f"a plan is interpreted: its native code does not compile: {error}", RuntimeWarning, 2)
+        return Interpreted(f"its native code does not compile: {error}")

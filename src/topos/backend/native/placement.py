@@ -6,7 +6,7 @@ of two kinds: of the whole shape, and of the rows across the axis, one number fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from topos.backend.native.costs import is_dear
@@ -19,7 +19,7 @@ from topos.shape import Shape
 MOST_ROWS = 128
 """Rows in one loop: longer chains are cut, so that equal stretches of them print equal kernels."""
 NEAR = 64
-"""How many drafts later a row may still join one."""
+"""How many of the latest drafts a row looks at, beside the first that has all that it reads."""
 MOST_FINISHING = 12
 """Rows that join a product: each is written out for every form of its last vectors."""
 WHOLE = -1
@@ -96,7 +96,7 @@ class Placement:
         """Into the first loop of its shape, or of its shape's rows, that runs late enough; or a new one."""
         shape = self._spec.rows[row].shape
         earliest, why, near = self._earliest(row, shape)
-        for at in range(earliest, min(len(self.drafts), earliest + NEAR)):
+        for at in self._near(earliest):
             draft = self.drafts[at]
             if draft.is_product and at == earliest and near:
                 if self._finishes(row, draft):
@@ -145,6 +145,13 @@ class Placement:
         spec, elements = self._spec, {self._spec.rows[draft.rows[0]].element, None}
         cheap = not is_dear(spec, row) and len(draft.rows) <= MOST_FINISHING
         return cheap and {spec.rows[at].element for at in (row, *spec.rows[row].operands)} <= elements
+
+    def _near(self, earliest: int) -> Iterator[int]:
+        """The drafts that a row may join: the first that has what it reads, and then the latest ones."""
+        count = len(self.drafts)
+        if earliest < count:
+            yield earliest
+        yield from range(max(earliest + 1, count - NEAR), count)
 
     def _put(self, row: int, at: int) -> None:
         self.drafts[at].rows.append(row)
@@ -204,7 +211,7 @@ class Placement:
             if not why:
                 return at, ""
             earliest = at + 1
-        for at in range(earliest, min(len(self.drafts), earliest + NEAR)):
+        for at in self._near(earliest):
             draft = self.drafts[at]
             fits = draft.is_loop and draft.shape == shape and draft.axis == axis and len(draft.rows) < MOST_ROWS
             if fits and (axis != WHOLE or self._flat_operand(operand)):
