@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from topos.backend.native.products.choice import Choice
+from topos.backend.native.products.choice import BLOCK, Choice
 from topos.backend.native.products.split import split
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
@@ -13,6 +13,7 @@ from topos.backend.native.target import Target
 
 _FEW_ROWS = 4  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _STREAM_BYTES = 256
+_CROWDED_BYTES = 32 << 10
 _RESIDENT_BYTES = 4 << 20  # a right operand below this is read again and again from the caches as it lies
 
 
@@ -108,7 +109,9 @@ def _register_tile(task: ProductTask, target: Target, width: int, row_cycles: fl
                 # Two multiply-adds and two loads a cycle, four cycles from one term to the next; the right operand
                 # comes from L2, at less than half a vector a cycle.
                 steps = max(rows * vectors / 2, (rows + vectors) / 2, 4.0, 2.25 * vectors) + 0.5 + row_cycles * rows
-                total += steps * row_count * panel_count
+                # A row group is read again for every panel: from L1, if it leaves some of it to the panels.
+                crowds = rows * min(BLOCK, task.terms) * task.wide_bytes > _CROWDED_BYTES and rows < task.rows
+                total += steps * (1.1 if crowds else 1.0) * row_count * panel_count
         return total * (1 + 0.01 * (len(row_groups.sizes) + len(panels.sizes)))
 
     # A matrix that is read once streams best in short lines: the hardware follows each on its way down the rows.
