@@ -147,6 +147,8 @@ class Placement:
         draft, view = self.drafts[at], self._views[operand]
         base = view.row
         own = self._spec.rows[base].shape
+        if view.guards:
+            return f"%{base} is read with a fill around it"
         if not draft.is_loop:
             return f"%{base} is the result of a kernel of another kind"
         if base not in self.across:

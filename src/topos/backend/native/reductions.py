@@ -11,13 +11,13 @@ from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.costs import is_dear, lanes_up_to
 from topos.backend.native.evaluator import Evaluator, Value
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.nest import Frame, Place, merged
+from topos.backend.native.nest import Frame, Place
 from topos.backend.native.passes import Gathered, Passes
 from topos.backend.native.placement import WHOLE
 from topos.backend.native.registers import Integer, Operand
 from topos.backend.native.rows import LANES, Accumulator, Across, Along, finite_or_zero
 from topos.backend.native.target import Target
-from topos.backend.native.views import dense, dense_strides, flat
+from topos.backend.native.views import dense, dense_strides, flat, merged
 from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.op import LogSoftmax, LogSumExp
 from topos.shape import Shape
@@ -81,7 +81,9 @@ class Rows:
         )
         for read in reads:
             read.maps = [next(steps) for _ in read.maps]
-            read.is_still = read.element is not None and read.maps[0][-1 if self.is_along else -2] == 0
+            read.is_still = (
+                read.element is not None and not read.guards and read.maps[0][-1 if self.is_along else -2] == 0
+            )
         self.steps = {row: next(steps) for row in self.group.writes}
 
     def _over(self, shape: Shape, map: list[int]) -> list[int]:

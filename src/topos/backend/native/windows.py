@@ -12,11 +12,11 @@ from math import prod
 from topos.backend.native.costs import lanes_up_to
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import lanes_for
-from topos.backend.native.nest import Frame, Place, merged
+from topos.backend.native.nest import Frame, Place
 from topos.backend.native.program import Call
 from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, listed, vector, written
 from topos.backend.native.target import Target
-from topos.backend.native.views import dense, dense_strides
+from topos.backend.native.views import dense, dense_strides, merged
 from topos.backend.native.vocabulary import Lanes
 from topos.op import Fold
 from topos.op.movement import window_count
