@@ -32,7 +32,7 @@ def gather(lowering: Lowering, group: Group, target: Target) -> Call | None:
         absent = function.below(identity, 0)
         known = function.let(INT64, f"select i1 {absent.text}, i64 0, {identity}")
 
-        def put(index: Integer, count: int | None) -> None:
+        def put(index: Integer, count: Integer | None) -> None:
             value = m.constant(0.0)
             if not is_empty:
                 value = frame.value(table, Place((known, *outer[1:]), index, count), m.element)

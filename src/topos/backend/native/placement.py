@@ -6,6 +6,7 @@ of two kinds: of the whole shape, and of the rows across the axis, one number fo
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from math import prod
 
@@ -18,7 +19,7 @@ from topos.shape import Shape
 MOST_ROWS = 128
 """Rows in one loop: longer chains are cut, so that equal stretches of them print equal kernels."""
 NEAR = 64
-"""How many drafts later a row may still join one."""
+"""How many drafts of its shape a row tries."""
 WHOLE = -1
 """In place of an axis: all of them together, in row-major order."""
 SMALL = 1 << 13
@@ -70,6 +71,7 @@ class Placement:
         self.drafts: list[Draft] = []
         self.home: dict[int, int] = {}
         self.across: set[int] = set()
+        self._loops: dict[Shape, list[int]] = {}
 
     def alone(self, row: int, why: str) -> None:
         """A kernel of its own."""
@@ -80,9 +82,9 @@ class Placement:
         """Into the first loop of its shape, or of its shape's rows, that runs late enough; or a new one."""
         shape = self._spec.rows[row].shape
         earliest, why, near = self._earliest(row, shape)
-        for at in range(earliest, min(len(self.drafts), earliest + NEAR)):
+        for at in self._near(shape, earliest):
             draft = self.drafts[at]
-            if not draft.is_loop or len(draft.rows) >= MOST_ROWS:
+            if len(draft.rows) >= MOST_ROWS:
                 continue
             if shape == draft.shape and self._joins(row, draft, at == earliest and near):
                 self._put(row, at)
@@ -91,8 +93,7 @@ class Placement:
                 self._put(row, at)
                 self.across.add(row)
                 return
-        self.drafts.append(Draft(shape, True, why))
-        self._put(row, len(self.drafts) - 1)
+        self._put(row, self._loop(Draft(shape, True, why)))
 
     def _joins(self, row: int, draft: Draft, near: bool) -> bool:
         """Whether a loop over its shape is the place for a row; columns are walked for what needs their sums alone."""
@@ -109,16 +110,36 @@ class Placement:
         shape = self._spec.rows[operand].shape
         at, why = self._loop_for(operand, shape, axis)
         if at is None:
-            at = len(self.drafts)
-            self.drafts.append(Draft(shape, shape.volume > 1, why, axis))
+            at = self._loop(Draft(shape, shape.volume > 1, why, axis))
         draft = self.drafts[at]
         if draft.axis is None:
             draft.walk(axis)
+            self._find(draft.row_shape, at)
         self._put(row, at)
         if not isinstance(opcode, LogSoftmax):
             self.across.add(row)
 
     # where
+    def _loop(self, draft: Draft) -> int:
+        """Begins a draft; answers where it stands."""
+        self.drafts.append(draft)
+        at = len(self.drafts) - 1
+        if draft.is_loop:
+            self._find(draft.shape, at)
+            self._find(draft.row_shape, at)
+        return at
+
+    def _find(self, shape: Shape | None, at: int) -> None:
+        """From now on a loop is found by this shape of what it holds."""
+        if shape is not None:
+            insort(self._loops.setdefault(shape, []), at)
+
+    def _near(self, shape: Shape, earliest: int) -> list[int]:
+        """The first loops from a draft on that hold values of a shape."""
+        found = self._loops.get(shape, [])
+        start = bisect_left(found, earliest)
+        return found[start : start + NEAR]
+
     def _put(self, row: int, at: int) -> None:
         self.drafts[at].rows.append(row)
         self.home[row] = at
@@ -177,9 +198,9 @@ class Placement:
             if not why:
                 return at, ""
             earliest = at + 1
-        for at in range(earliest, min(len(self.drafts), earliest + NEAR)):
+        for at in self._near(shape, earliest):
             draft = self.drafts[at]
-            fits = draft.is_loop and draft.shape == shape and draft.axis == axis and len(draft.rows) < MOST_ROWS
+            fits = draft.shape == shape and draft.axis == axis and len(draft.rows) < MOST_ROWS
             if fits and (axis != WHOLE or self._flat_operand(operand)):
                 return at, ""
         return None, why

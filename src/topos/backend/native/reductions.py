@@ -107,7 +107,7 @@ class Rows:
         return [o for o in full if self.lowering.is_one_hot(o) or not flat(self.lowering.views[o])]
 
     # rows
-    def row(self, outer: tuple[Integer, ...], inner: Integer, count: int | None) -> None:
+    def row(self, outer: tuple[Integer, ...], inner: Integer, count: Integer | None) -> None:
         """All passes over a row, or a register's worth of rows."""
         self.begin(outer, inner, count)
         for index in range(self.passes.count):
@@ -120,7 +120,7 @@ class Rows:
                 self.gather(what, result)
             self.known(index + 1)
 
-    def begin(self, outer: tuple[Integer, ...], inner: Integer, count: int | None) -> None:
+    def begin(self, outer: tuple[Integer, ...], inner: Integer, count: Integer | None) -> None:
         """Stands at a row; loads what is the same all along it."""
         self.outer, self.inner, self.count = outer, inner, count
         self.held, self.across, self.spread, self._shift = {}, {}, {}, {}
@@ -175,7 +175,7 @@ class Rows:
             self.spread[("logarithm", row)] = self._everywhere(m.ln(result))
 
     # places
-    def body(self, index: int, at: Integer, present: int | None) -> list[Lanes]:
+    def body(self, index: int, at: Integer, present: Integer | None) -> list[Lanes]:
         """A pass at a place of the row: what it works out and stores; answers the terms that it gathers."""
         place = Place(self.outer, at, present) if self.is_along else Place((*self.outer, at), self.inner, self.count)
         held = self.held if self.is_single else {}

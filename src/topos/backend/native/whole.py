@@ -104,7 +104,7 @@ class _Blocks(Rows):
         self.begin((0,), 0, None)
         first = self.frame.function.multiply(at, BLOCK)
 
-        def body(index: Integer, present: int | None) -> list[Lanes]:
+        def body(index: Integer, present: Integer | None) -> list[Lanes]:
             return self.body(0, index, present)
 
         held = walk.steps(first, terms, wanted, body, [each.neutral() for each in wanted])
