@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topos.backend.native.absorption import absorb
+from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import WHOLE, Placement
 from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
@@ -20,7 +21,7 @@ from topos.backend.native.views import View, dense, moved
 from topos.backend.native.widening import widened_by_products
 from topos.engine.liveness import volume
 from topos.graph.spec import Spec
-from topos.op import Cast, Elementwise, MatMul, Movement, Opcode, Stop, Sum
+from topos.op import Cast, Elementwise, MatMul, Movement, Opcode, Pad, Stop, Sum
 from topos.op.reduction import AlongAxis
 from topos.shape import Shape
 from topos.tensor import Tensor
@@ -67,6 +68,7 @@ class Lowering:
         self.kept = frozenset(kept)
         self.views: dict[int, View] = {}
         self.constants: dict[int, Tensor] = {}
+        self._inlined, self._written = inlined_pads(self.spec, scheduled, self.kept)
         self._placement = Placement(self.spec, self.views)
         self._signs = Signs(self.spec, self.constants)
         self._widened = widened_by_products(self.spec, scheduled, self.kept)
@@ -139,18 +141,31 @@ class Lowering:
             view = self.moved(row)
         elif row in self._widened:
             view = self._narrow(self.spec.rows[row].operands[0])
+        elif isinstance(opcode, Pad):
+            view = self._padded(row, opcode)
         else:
             copied = self.spec.rows[row].operands[0] if isinstance(opcode, Stop) else self._signs.zero_addend(row)
             if copied in self.constants:
                 self.constants[row] = self.constants[copied]
                 return True
             view = None if copied is None or self.is_one_hot(copied) else self.views[copied]
+            view = None if view is not None and view.guards and row in self._written else view
         if view is not None:
             self.views[row] = view
         return view is not None
 
     def _narrow(self, operand: int) -> View | None:
-        return None if operand in self.constants or self.is_one_hot(operand) else self.views[operand]
+        """Where a product reads numbers that it widens itself."""
+        if operand in self.constants or self.is_one_hot(operand) or self.views[operand].guards:
+            return None
+        return self.views[operand]
+
+    def _padded(self, row: int, opcode: Pad) -> View | None:
+        """A pad that is nothing but where its operand is read, where its readers can ask."""
+        (operand,) = self.spec.rows[row].operands
+        if row not in self._inlined or operand in self.constants or self.is_one_hot(operand):
+            return None
+        return padded(self.views[operand], opcode, self.spec.rows[row].shape)
 
     def moved(self, row: int) -> View | None:
         """Where a movement's numbers are read in its operand's buffer, or `None` where they have to be copied."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.registers import INT64, Integer, Operand, listed, zeros
 from topos.backend.native.text import Function
-from topos.backend.native.views import View
+from topos.backend.native.views import Guard, View
 from topos.backend.native.vocabulary import Lanes
 from topos.element import Element
 
@@ -24,7 +24,7 @@ class Read:
 
     Of ids, whose element is `None`, there are two maps: from places to ids, and to columns after `column`; or one map,
     to places of the one-hot rows after `column`, where neither is affine.
-    `is_still` says that a kernel reads it once per row.
+    `is_still` says that a kernel reads it once per row. A guarded operand has a further map per guard: to its index.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Read:
         self.column = column
         self.vocab = vocab
         self.is_still = False
+        self.guards: tuple[Guard, ...] = ()
 
     def hot(self, function: Function, m: Arithmetic, place: Place, mask: Operand | None = None) -> Lanes:
         """The one-hot at a place, as numbers of `m`; only of the lanes where a mask holds."""
@@ -99,7 +100,21 @@ class _Lines:
 
 def dense_read(view: View, element: Element, pointer: Operand) -> Read:
     """Numbers where a view says."""
-    return Read(pointer, [list(view.strides)], element)
+    read = Read(pointer, [list(view.strides)], element)
+    read.guards = view.guards
+    read.maps += [[int(axis == guard.axis) for axis in view.shape.axes] for guard in view.guards]
+    return read
+
+
+def inside(read: Read, function: Function, m: Arithmetic, place: Place) -> list[Lanes]:
+    """Per guard, whether the lanes at a place lie inside."""
+    lines = _Lines(function, m, place, None)
+    masks = []
+    for map, guard in zip(read.maps[1:], read.guards, strict=True):
+        index = lines.counted(map, -guard.start)
+        limit = m.reading.constant_text(lines.type, guard.extent)
+        masks.append(m.reading.lanes_of(function.let(lines.type.of("i1"), f"icmp ult {index}, {limit}")))
+    return masks
 
 
 def one_hot(view: View, vocab: int, pointer: Callable[[View], Operand]) -> Read:

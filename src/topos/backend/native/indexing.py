@@ -7,11 +7,11 @@ from math import prod
 
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import lanes_for
-from topos.backend.native.nest import Frame, Place, merged
+from topos.backend.native.nest import Frame, Place
 from topos.backend.native.program import Call
 from topos.backend.native.registers import INT64, Integer, Operand
 from topos.backend.native.target import Target
-from topos.backend.native.views import dense, dense_strides
+from topos.backend.native.views import dense, dense_strides, merged
 from topos.backend.native.vocabulary import Lanes
 
 
@@ -32,7 +32,7 @@ def gather(lowering: Lowering, group: Group, target: Target) -> Call | None:
         absent = function.below(identity, 0)
         known = function.let(INT64, f"select i1 {absent.text}, i64 0, {identity}")
 
-        def put(index: Integer, count: int | None) -> None:
+        def put(index: Integer, count: Integer | None) -> None:
             value = m.constant(0.0)
             if not is_empty:
                 value = frame.value(table, Place((known, *outer[1:]), index, count), m.element)

@@ -15,6 +15,8 @@ from topos.backend.native.target import Target
 from topos.backend.native.views import dense, dense_strides
 from topos.backend.native.vocabulary import Lanes
 
+CLOSE = 1 << 12
+"""Elements up to which a kernel of elementary functions is better compiled soon than run fast."""
 FAR = 1 << 16
 """Elements from which a chain of elementary functions works on several registers at once: it then pays to compile."""
 
@@ -26,9 +28,11 @@ def lanes_for(lowering: Lowering, group: Group, target: Target) -> int:
     """
     spec = lowering.spec
     wide = all((spec.rows[row].element or spec.element).dtype.itemsize == 8 for row in group.rows)
-    dear = any(is_dear(lowering.spec, row) for row in group.rows) and group.shape.volume >= FAR
-    registers = 1 if not dear else 2 if wide else 4
-    return lanes_up_to(registers * target.lanes(8 if wide else 4), group.shape.volume)
+    dear = any(is_dear(lowering.spec, row) for row in group.rows)
+    volume = group.shape.volume
+    registers = 1 if not dear or volume < FAR else 2 if wide else 4
+    # Functions of binary32 are worked out in binary64: a register of that compiles in half the time.
+    return lanes_up_to(registers * target.lanes(8 if wide or (dear and volume < CLOSE) else 4), volume)
 
 
 def elementwise(lowering: Lowering, group: Group, target: Target) -> Call | None:

@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from topos.backend.native.arithmetic import Arithmetic, arithmetic
 from topos.backend.native.groups import Lowering
-from topos.backend.native.ids import Read, dense_read, one_hot
+from topos.backend.native.ids import Read, dense_read, inside, one_hot
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.program import Operand as Pointer
 from topos.backend.native.registers import INT64, POINTER, Integer, Operand, Type, absent, listed
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
-from topos.backend.native.views import View
+from topos.backend.native.views import View, merged
 from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.element import Element
 
@@ -23,6 +25,8 @@ LINE = 64
 WORK = 20_000
 """Elements that are worth a thread's attention."""
 MOST_TILES = 64
+SHORT = 1 << 11
+"""Places of an axis that masked vectors walk to its end: one loop compiles in half the time of a loop and a rest."""
 STACK_BYTES = 1 << 16
 """What a kernel keeps on the stack at most; more of it is scratch memory, a part for each tile."""
 
@@ -35,28 +39,7 @@ class Place(NamedTuple):
 
     outer: tuple[Integer, ...]
     inner: Integer
-    lanes: int | None
-
-
-def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """The shape with neighbouring axes made one wherever every operand steps through both as through one.
-
-    Axes of extent 1 go. At least one axis is left. Answers the extents and, per operand, its strides.
-    """
-    kept = [axis for axis, extent in enumerate(shape) if extent != 1]
-    extents: list[int] = []
-    steps: list[list[int]] = [[] for _ in strides]
-    for axis in kept:
-        fits = extents and all(own[-1] == given[axis] * shape[axis] for own, given in zip(steps, strides, strict=True))
-        if fits:
-            extents[-1] *= shape[axis]
-        else:
-            extents.append(shape[axis])
-        for own, given in zip(steps, strides, strict=True):
-            own[-1:] = [given[axis]] if fits else [*own[-1:], given[axis]]
-    if not extents:
-        return [1], [[0] for _ in strides]
-    return extents, steps
+    lanes: Integer | None
 
 
 class Frame:
@@ -126,7 +109,24 @@ class Frame:
         read = self.reads[row]
         if read.element is None:
             return read.hot(self.function, self.arithmetic(wanted, reading), place)
-        return self.load(self.arithmetic(read.element, reading), read.pointer, read.maps[0], place)
+        m = self.arithmetic(read.element, reading)
+        return self._guarded(read, m, place) if read.guards else self.load(m, read.pointer, read.maps[0], place)
+
+    def _guarded(self, read: Read, m: Arithmetic, place: Place) -> Lanes:
+        """A guarded operand: loaded where all its guards hold, the fill of the innermost that does not elsewhere."""
+        masks = inside(read, self.function, m, place)
+        every: Operand = masks[0]
+        for mask in masks[1:]:
+            every = self.function.let(mask.type, f"and {every}, {mask.text}")
+        if place.lanes is not None:
+            every = self.function.let(
+                every.type, f"and {every}, {self.function.prefix(m.reading.lanes, place.lanes).text}"
+            )
+        value = self._load_where(m, read, place, every)
+        for mask, guard in zip(masks, read.guards, strict=True):
+            fill = m.constant(m.element.round(np.array(guard.fill)).item())
+            value = m.reading.select(mask, value, fill)
+        return value
 
     def load(self, m: Arithmetic, pointer: Operand, steps: Sequence[int], place: Place) -> Lanes:
         """Lanes of a buffer whose strides per axis of the nest are `steps`."""
@@ -149,10 +149,12 @@ class Frame:
             return self.value(row, place, wanted)
         if read.element is None:
             return read.hot(self.function, self.arithmetic(wanted), place, mask)
-        m, steps = self.arithmetic(read.element), read.maps[0]
+        return self._load_where(self.arithmetic(read.element), read, place, mask)
+
+    def _load_where(self, m: Arithmetic, read: Read, place: Place, mask: Operand) -> Lanes:
+        steps, type = read.maps[0], m.reading.type(m.stored)
         first = m.offset(read.pointer, self.offset(steps, place))
-        type = m.reading.type(m.stored)
-        if steps[-1] == 1 or self.lanes == 1:
+        if steps[-1] == 1 or type.lanes == 1:
             return m._opened(self.function.load_masked(type, first, mask, m.bytes))
         places, _ = self._apart(m, first, steps[-1], None)
         name = f"masked.gather.{type.suffix}.{places.type.suffix}"
@@ -181,7 +183,7 @@ class Frame:
             offset = self.function.add(offset, self.function.multiply(index, step))
         return self.function.add(offset, self.function.multiply(place.inner, steps[-1]))
 
-    def _apart(self, m: Arithmetic, pointer: Operand, step: int, count: int | None) -> tuple[Operand, Operand]:
+    def _apart(self, m: Arithmetic, pointer: Operand, step: int, count: Integer | None) -> tuple[Operand, Operand]:
         """The addresses of lanes that lie `step` numbers apart, as an argument, and the mask of those that exist."""
         index = m.reading.type("i64")
         places = listed(index, tuple(step * lane for lane in range(index.lanes)))
@@ -267,16 +269,24 @@ class Frame:
         inside(0, ())
         return tiles
 
-    def vectors(self, begin: Integer, end: Integer, extent: int, body: Callable[[Integer, int | None], None]) -> None:
+    def _left(self, index: Integer, extent: int) -> Integer:
+        return self.function.add(extent, self.function.multiply(index, -1))
+
+    def vectors(
+        self, begin: Integer, end: Integer, extent: int, body: Callable[[Integer, Integer | None], None]
+    ) -> None:
         """Runs `body(index, count)` over `begin .. end` of an axis, whole vectors first and then what is left.
 
         `begin` is a multiple of the lanes; only the last share of the axis has a rest.
         """
         whole = extent // self.lanes * self.lanes
+        if self.lanes < extent <= SHORT and whole < extent:
+            self.function.loop(begin, end, self.lanes, lambda index: body(index, self._left(index, extent)))
+            return
         self.function.loop(begin, self.function.least(end, whole), self.lanes, lambda index: body(index, None))
         self.rest(end, extent, body)
 
-    def rest(self, end: Integer, extent: int, body: Callable[[Integer, int | None], None]) -> None:
+    def rest(self, end: Integer, extent: int, body: Callable[[Integer, Integer | None], None]) -> None:
         """Runs the body for what is left of an axis after its whole vectors, where `end` reaches so far."""
         whole = extent // self.lanes * self.lanes
         rest = extent - whole

@@ -160,7 +160,7 @@ def row_group(lowering: Lowering, group: Group, target: Target) -> Call | None:
     whole = rows.after[-1] // frame.lanes * frame.lanes
 
     def columns(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
-        def row(index: Integer, count: int | None) -> None:
+        def row(index: Integer, count: Integer | None) -> None:
             rows.row(outer, index, count)
 
         if panels is None:

@@ -6,7 +6,8 @@ of two kinds: of the whole shape, and of the rows across the axis, one number fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from topos.backend.native.costs import is_dear
@@ -19,7 +20,7 @@ from topos.shape import Shape
 MOST_ROWS = 128
 """Rows in one loop: longer chains are cut, so that equal stretches of them print equal kernels."""
 NEAR = 64
-"""How many of the latest drafts a row looks at, beside the first that has all that it reads."""
+"""How many drafts of its shape a row tries."""
 MOST_FINISHING = 12
 """Rows that join a product: each is written out for every form of its last vectors."""
 WHOLE = -1
@@ -76,6 +77,7 @@ class Placement:
         self.drafts: list[Draft] = []
         self.home: dict[int, int] = {}
         self.across: set[int] = set()
+        self._loops: dict[Shape, list[int]] = {}
 
     def alone(self, row: int, why: str) -> None:
         """A kernel of its own."""
@@ -96,14 +98,14 @@ class Placement:
         """Into the first loop of its shape, or of its shape's rows, that runs late enough; or a new one."""
         shape = self._spec.rows[row].shape
         earliest, why, near = self._earliest(row, shape)
-        for at in self._near(earliest):
+        if near and self.drafts[earliest].is_product:
+            if self._finishes(row, self.drafts[earliest]):
+                self._put(row, earliest)
+                return
+            why = f"the product %{self.drafts[earliest].rows[0]} takes few rows, cheap ones of its element"
+        for at in self._near(shape, earliest):
             draft = self.drafts[at]
-            if draft.is_product and at == earliest and near:
-                if self._finishes(row, draft):
-                    self._put(row, at)
-                    return
-                why = f"the product %{draft.rows[0]} takes few rows, cheap ones of its element"
-            if not draft.is_loop or len(draft.rows) >= MOST_ROWS:
+            if len(draft.rows) >= MOST_ROWS:
                 continue
             if shape == draft.shape and self._joins(row, draft, at == earliest and near):
                 self._put(row, at)
@@ -112,8 +114,7 @@ class Placement:
                 self._put(row, at)
                 self.across.add(row)
                 return
-        self.drafts.append(Draft(shape, True, why))
-        self._put(row, len(self.drafts) - 1)
+        self._put(row, self._loop(Draft(shape, True, why)))
 
     def _joins(self, row: int, draft: Draft, near: bool) -> bool:
         """Whether a loop over its shape is the place for a row; columns are walked for what needs their sums alone."""
@@ -130,11 +131,11 @@ class Placement:
         shape = self._spec.rows[operand].shape
         at, why = self._loop_for(operand, shape, axis)
         if at is None:
-            at = len(self.drafts)
-            self.drafts.append(Draft(shape, shape.volume > 1, why, axis))
+            at = self._loop(Draft(shape, shape.volume > 1, why, axis))
         draft = self.drafts[at]
         if draft.axis is None:
             draft.walk(axis)
+            self._find(draft.row_shape, at)
         self._put(row, at)
         if not isinstance(opcode, LogSoftmax):
             self.across.add(row)
@@ -143,15 +144,31 @@ class Placement:
     def _finishes(self, row: int, draft: Draft) -> bool:
         """Whether a row is cheap enough to be worked out in a product's registers, and of its element."""
         spec, elements = self._spec, {self._spec.rows[draft.rows[0]].element, None}
-        cheap = not is_dear(spec, row) and len(draft.rows) <= MOST_FINISHING
-        return cheap and {spec.rows[at].element for at in (row, *spec.rows[row].operands)} <= elements
+        operands = spec.rows[row].operands
+        if is_dear(spec, row) or len(draft.rows) > MOST_FINISHING:
+            return False
+        filled = any(self._views[operand].guards for operand in operands if operand in self._views)
+        return not filled and {spec.rows[at].element for at in (row, *operands)} <= elements
 
-    def _near(self, earliest: int) -> Iterator[int]:
-        """The drafts that a row may join: the first that has what it reads, and then the latest ones."""
-        count = len(self.drafts)
-        if earliest < count:
-            yield earliest
-        yield from range(max(earliest + 1, count - NEAR), count)
+    def _loop(self, draft: Draft) -> int:
+        """Begins a draft; answers where it stands."""
+        self.drafts.append(draft)
+        at = len(self.drafts) - 1
+        if draft.is_loop:
+            self._find(draft.shape, at)
+            self._find(draft.row_shape, at)
+        return at
+
+    def _find(self, shape: Shape | None, at: int) -> None:
+        """From now on a loop is found by this shape of what it holds."""
+        if shape is not None:
+            insort(self._loops.setdefault(shape, []), at)
+
+    def _near(self, shape: Shape, earliest: int) -> list[int]:
+        """The first loops from a draft on that hold values of a shape."""
+        found = self._loops.get(shape, [])
+        start = bisect_left(found, earliest)
+        return found[start : start + NEAR]
 
     def _put(self, row: int, at: int) -> None:
         self.drafts[at].rows.append(row)
@@ -181,6 +198,8 @@ class Placement:
         draft, view = self.drafts[at], self._views[operand]
         base = view.row
         own = self._spec.rows[base].shape
+        if view.guards:
+            return f"%{base} is read with a fill around it"
         if draft.is_product and shape == own and _is_same(view, own, dense_strides(own)):
             return ""
         if not draft.is_loop:
@@ -211,9 +230,9 @@ class Placement:
             if not why:
                 return at, ""
             earliest = at + 1
-        for at in self._near(earliest):
+        for at in self._near(shape, earliest):
             draft = self.drafts[at]
-            fits = draft.is_loop and draft.shape == shape and draft.axis == axis and len(draft.rows) < MOST_ROWS
+            fits = draft.shape == shape and draft.axis == axis and len(draft.rows) < MOST_ROWS
             if fits and (axis != WHOLE or self._flat_operand(operand)):
                 return at, ""
         return None, why

@@ -11,13 +11,13 @@ from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.costs import is_dear, lanes_up_to
 from topos.backend.native.evaluator import Evaluator, Value
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.nest import Frame, Place, merged
+from topos.backend.native.nest import Frame, Place
 from topos.backend.native.passes import Gathered, Passes
 from topos.backend.native.placement import WHOLE
 from topos.backend.native.registers import Integer, Operand
 from topos.backend.native.rows import LANES, Accumulator, Across, Along, finite_or_zero
 from topos.backend.native.target import Target
-from topos.backend.native.views import dense, dense_strides, flat
+from topos.backend.native.views import dense, dense_strides, flat, merged
 from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.op import LogSoftmax, LogSumExp
 from topos.shape import Shape
@@ -81,7 +81,9 @@ class Rows:
         )
         for read in reads:
             read.maps = [next(steps) for _ in read.maps]
-            read.is_still = read.element is not None and read.maps[0][-1 if self.is_along else -2] == 0
+            read.is_still = (
+                read.element is not None and not read.guards and read.maps[0][-1 if self.is_along else -2] == 0
+            )
         self.steps = {row: next(steps) for row in self.group.writes}
 
     def _over(self, shape: Shape, map: list[int]) -> list[int]:
@@ -105,7 +107,7 @@ class Rows:
         return [o for o in full if self.lowering.is_one_hot(o) or not flat(self.lowering.views[o])]
 
     # rows
-    def row(self, outer: tuple[Integer, ...], inner: Integer, count: int | None) -> None:
+    def row(self, outer: tuple[Integer, ...], inner: Integer, count: Integer | None) -> None:
         """All passes over a row, or a register's worth of rows."""
         self.begin(outer, inner, count)
         for index in range(self.passes.count):
@@ -118,7 +120,7 @@ class Rows:
                 self.gather(what, result)
             self.known(index + 1)
 
-    def begin(self, outer: tuple[Integer, ...], inner: Integer, count: int | None) -> None:
+    def begin(self, outer: tuple[Integer, ...], inner: Integer, count: Integer | None) -> None:
         """Stands at a row; loads what is the same all along it."""
         self.outer, self.inner, self.count = outer, inner, count
         self.held, self.across, self.spread, self._shift = {}, {}, {}, {}
@@ -173,7 +175,7 @@ class Rows:
             self.spread[("logarithm", row)] = self._everywhere(m.ln(result))
 
     # places
-    def body(self, index: int, at: Integer, present: int | None) -> list[Lanes]:
+    def body(self, index: int, at: Integer, present: Integer | None) -> list[Lanes]:
         """A pass at a place of the row: what it works out and stores; answers the terms that it gathers."""
         place = Place(self.outer, at, present) if self.is_along else Place((*self.outer, at), self.inner, self.count)
         held = self.held if self.is_single else {}

@@ -19,9 +19,9 @@ LANES = 32
 BLOCK = 512
 """Terms in one block of a sum; the totals of the blocks are the terms of another one."""
 
-Body = Callable[[Integer, int | None], list[Lanes]]
+Body = Callable[[Integer, Integer | None], list[Lanes]]
 """What a pass does at an index, with how many terms exist from there on; answers a term for each accumulator."""
-Load = Callable[[Integer, int | None], Lanes]
+Load = Callable[[Integer, Integer | None], Lanes]
 
 
 class Accumulator(NamedTuple):
@@ -96,7 +96,7 @@ class Along:
         function, lanes = self.frame.function, self.lanes
         whole = terms // lanes * lanes
 
-        def step(index: Integer, count: int | None, held: Sequence[Operand]) -> list[Lanes]:
+        def step(index: Integer, count: Integer | None, held: Sequence[Operand]) -> list[Lanes]:
             terms = body(function.add(first, index), count)
             return [
                 each.combine(self._lanes(part), self._or(term, count, each.neutral()))
@@ -130,12 +130,12 @@ class Along:
         function = self.frame.function
         function.store(value, function.offset(place, value.type, at), value.type.bytes)
 
-    def _held(self, m: Arithmetic, place: Operand, index: Integer, count: int | None) -> Lanes:
+    def _held(self, m: Arithmetic, place: Operand, index: Integer, count: Integer | None) -> Lanes:
         function, item = self.frame.function, m.type.of_one()
         pointer = function.offset(place, item, index)
         return self._lanes(function.load_first(m.type, pointer, m.type.lanes if count is None else count, item.bytes))
 
-    def _or(self, value: Lanes, count: int | None, other: Lanes) -> Lanes:
+    def _or(self, value: Lanes, count: Integer | None, other: Lanes) -> Lanes:
         if count is None or count == self.lanes:
             return value
         mask = self._lanes(self.frame.function.prefix(self.lanes, count))

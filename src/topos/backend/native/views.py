@@ -13,20 +13,31 @@ from topos.op import Movement
 from topos.shape import Shape
 
 
+class Guard(NamedTuple):
+    """Where a view has numbers: `extent` places of an axis from `start` on, and `fill` around them."""
+
+    axis: int
+    start: int
+    extent: int
+    fill: float
+
+
 class View(NamedTuple):
     """A value of `shape` whose place `(i, j, ...)` is number `offset + i * strides[0] + ...` of the buffer of `row`.
 
-    The buffer of a selection is counted as if its one-hot rows were written out.
+    The buffer of a selection is counted as if its one-hot rows were written out. Where a guard, the innermost first,
+    says so, it is a fill instead.
     """
 
     row: int
     offset: int
     shape: Shape
     strides: tuple[int, ...]
+    guards: tuple[Guard, ...] = ()
 
     def is_dense(self) -> bool:
         """Whether it is the whole buffer from its start in row-major order."""
-        return self.offset == 0 and self.strides == dense_strides(self.shape)
+        return self.offset == 0 and not self.guards and self.strides == dense_strides(self.shape)
 
 
 def dense(row: int, shape: Shape) -> View:
@@ -46,6 +57,8 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 def flat(view: View) -> bool:
     """Whether its numbers, in row-major order, lie one step apart all through."""
+    if view.guards:
+        return False
     walked = [(extent, step) for extent, step in zip(view.shape, view.strides, strict=True) if extent != 1]
     return all(outer[1] == inner[1] * inner[0] for outer, inner in zip(walked, walked[1:], strict=False))
 
@@ -71,3 +84,24 @@ def _moved(
         return None
     start = result.__array_interface__["data"][0] - buffer.__array_interface__["data"][0]
     return start, Shape(result.shape), result.strides
+
+
+def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """The shape with neighbouring axes made one wherever every operand steps through both as through one.
+
+    Axes of extent 1 go. At least one axis is left. Answers the extents and, per operand, its strides.
+    """
+    kept = [axis for axis, extent in enumerate(shape) if extent != 1]
+    extents: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for axis in kept:
+        fits = extents and all(own[-1] == given[axis] * shape[axis] for own, given in zip(steps, strides, strict=True))
+        if fits:
+            extents[-1] *= shape[axis]
+        else:
+            extents.append(shape[axis])
+        for own, given in zip(steps, strides, strict=True):
+            own[-1:] = [given[axis]] if fits else [*own[-1:], given[axis]]
+    if not extents:
+        return [1], [[0] for _ in strides]
+    return extents, steps

@@ -6,7 +6,7 @@ from topos.backend.native.costs import weight
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.ids import Read
 from topos.backend.native.kernel import Kernel
-from topos.backend.native.nest import Place, merged
+from topos.backend.native.nest import Place
 from topos.backend.native.panels import row_group
 from topos.backend.native.passes import Gathered
 from topos.backend.native.placement import SMALL
@@ -15,7 +15,7 @@ from topos.backend.native.reductions import Rows
 from topos.backend.native.registers import Integer, Operand
 from topos.backend.native.rows import BLOCK, Along
 from topos.backend.native.target import Target
-from topos.backend.native.views import dense_strides
+from topos.backend.native.views import dense_strides, merged
 from topos.backend.native.vocabulary import Lanes
 from topos.element import Element
 
@@ -28,6 +28,8 @@ def whole_group(lowering: Lowering, group: Group, target: Target) -> Call | None
         return row_group(lowering, group, target)
     kernels = [_Blocks(lowering, group, target).copy(operand) for operand in copied]
     last = _Blocks(lowering, group, target)
+    if group.shape.volume <= SMALL:
+        return Call((*kernels, last.one_row()), first.frame.pointers)
     return Call((*kernels, *first.blocks(), last.totals()), first.frame.pointers)
 
 
@@ -71,6 +73,11 @@ class _Blocks(Rows):
 
         return frame.kernel("copy", frame.tiled(extents, shape.volume, body))
 
+    def one_row(self) -> Kernel:
+        """All elements by one thread, in as many passes as they take."""
+        self.row((0,), 0, None)
+        return self.frame.kernel("rows", 1)
+
     def blocks(self) -> list[Kernel]:
         """The whole blocks."""
         if not self.full:
@@ -97,7 +104,7 @@ class _Blocks(Rows):
         self.begin((0,), 0, None)
         first = self.frame.function.multiply(at, BLOCK)
 
-        def body(index: Integer, present: int | None) -> list[Lanes]:
+        def body(index: Integer, present: Integer | None) -> list[Lanes]:
             return self.body(0, index, present)
 
         held = walk.steps(first, terms, wanted, body, [each.neutral() for each in wanted])

@@ -12,11 +12,11 @@ from math import prod
 from topos.backend.native.costs import lanes_up_to
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import lanes_for
-from topos.backend.native.nest import Frame, Place, merged
+from topos.backend.native.nest import Frame, Place
 from topos.backend.native.program import Call
 from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, listed, vector, written
 from topos.backend.native.target import Target
-from topos.backend.native.views import dense, dense_strides
+from topos.backend.native.views import dense, dense_strides, merged
 from topos.backend.native.vocabulary import Lanes
 from topos.op import Fold
 from topos.op.movement import window_count
@@ -73,7 +73,7 @@ class _Windows:
         self._first, self._last, self._step = first[-1], last[-1], own[axis]
         self._read = read
 
-    def across(self, outer: tuple[Integer, ...], index: Integer, count: int | None) -> None:
+    def across(self, outer: tuple[Integer, ...], index: Integer, count: Integer | None) -> None:
         """One place of the axis, for neighbours after it."""
         if self._read is not None:
             self._read.maps = [[*o, w, f, *i] for o, w, f, i in self._maps]
@@ -96,7 +96,7 @@ class _Windows:
         at: Integer,
         offset: Integer,
         index: Integer,
-        count: int | None,
+        count: Integer | None,
         held: Operand,
     ) -> Operand:
         """The sum with what one offset gives a place, where a window has its offset there."""
@@ -119,7 +119,7 @@ class _Windows:
         function.when(fits, one)
         return function.join(held.type, [*inside, (held, before)])
 
-    def along(self, outer: tuple[Integer, ...], index: Integer, count: int | None) -> None:
+    def along(self, outer: tuple[Integer, ...], index: Integer, count: Integer | None) -> None:
         """Neighbouring places of the axis, whose windows are neighbours too."""
         if self._read is not None:
             self._read.maps = [[*o, f, w] for o, w, f, _ in self._maps]
@@ -131,7 +131,7 @@ class _Windows:
         steps = [*self._first, self._step]
         self.frame.store(self.own, self.own.rounded(total), self.result, steps, Place(outer, index, count))
 
-    def _masked(self, outer: tuple[Integer, ...], index: Integer, offset: Integer, count: int | None) -> Lanes:
+    def _masked(self, outer: tuple[Integer, ...], index: Integer, offset: Integer, count: Integer | None) -> Lanes:
         """What one offset gives neighbouring places; `+0.0`, which changes no sum, where it gives nothing."""
         frame, function = self.frame, self.frame.function
         start = function.add(index, function.multiply(offset, -self.opcode.dilation))
