@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from functools import partial
 from math import prod
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from topos.tensor.memory import address_of
 from topos.tensor.offer import LEAST_PLACES, multiplies
 from topos.tensor.payload import as_array, digits, element_of, everywhere, rounded
 from topos.tensor.selection import checked_ids
+from topos.tensor.services import REFERENCE, count, counting, formula_of
 
 
 class Tensor(Deferrable, Composites):
@@ -163,6 +165,8 @@ class Tensor(Deferrable, Composites):
             found = elsewhere(opcode, element, tensors, shape)
             if found is not None:
                 return Tensor.held(found, element, shape)
+        if counting():
+            count(formula_of(opcode), REFERENCE)
         with np.errstate(all="ignore"):
             return Tensor.of(kernel_of(opcode)(opcode, element, tensors), element, shape)
 
@@ -271,7 +275,7 @@ class Tensor(Deferrable, Composites):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.ids is not None:
-            return _selected, (self.ids, self.vocab)
+            return partial(Tensor.selection, absent=-1), (self.ids, self.vocab)
         return Tensor.of, (np.ascontiguousarray(self.numpy()).reshape(self.shape), self.element)
 
     def __repr__(self) -> str:
@@ -294,7 +298,3 @@ def operand_tensor(payload: Any, element: Element, spread: Shape | None) -> Tens
     """A plain operand of an eager instruction as a tensor: a number is spread to `spread`, where there is one."""
     tensor = Tensor(payload, element)
     return Tensor.filled(spread, tensor, element) if spread and is_number(payload) else tensor
-
-
-def _selected(ids: Array, vocab: int) -> Tensor:
-    return Tensor.selection(ids, vocab, absent=-1)
