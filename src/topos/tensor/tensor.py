@@ -25,7 +25,6 @@ from topos.tensor.memory import address_of
 from topos.tensor.offer import LEAST_PLACES, multiplies
 from topos.tensor.payload import as_array, digits, element_of, everywhere, rounded
 from topos.tensor.selection import checked_ids
-from topos.tensor.services import REFERENCE, count, counting, formula_of
 
 
 class Tensor(Deferrable, Composites):
@@ -165,8 +164,6 @@ class Tensor(Deferrable, Composites):
             found = elsewhere(opcode, element, tensors, shape)
             if found is not None:
                 return Tensor.held(found, element, shape)
-        if counting():
-            count(formula_of(opcode), REFERENCE)
         with np.errstate(all="ignore"):
             return Tensor.of(kernel_of(opcode)(opcode, element, tensors), element, shape)
 

@@ -27,7 +27,6 @@ from topos.op import (
 from topos.op.maps import Sqrt
 from topos.shape import Shape
 from topos.tensor.evaluate import Operand, kernel_of
-from topos.tensor.services import REFERENCE, count, counting, formula_of
 
 BUILT_IN = frozenset((f32, f64, bf16))
 """The elements that native kernels may read."""
@@ -65,8 +64,6 @@ class Work(NamedTuple):
     def by_numpy(self) -> list[Array]:
         """What is wanted, by the kernels that define the bits, one step after another."""
         last = {operand: at for at, step in enumerate(self.steps) for operand in step.operands}
-        for step in self.steps if counting() else []:
-            count(formula_of(step.opcode), REFERENCE)
         values: dict[int, Any] = {~at: source for at, source in enumerate(self.sources)}
         with np.errstate(all="ignore"):
             for at, (opcode, element, _, operands) in enumerate(self.steps):

@@ -327,19 +327,3 @@ def test_a_users_element_runs_as_ever() -> None:
 
     assert table.step(table, rule).of(slot).tolist() == [0.0, 0.0]
     assert order == ["sub", "after"]
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_what_numpy_computes_is_counted_too(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOPOS_NATIVE", "0")
-    parameters, gradients = tables(f32, ((7, 9),))
-    if not together:
-        monkeypatch.setattr(deferred, "worth", lambda tensor: False)
-    with services.tallied() as tally:
-        parameters.step(gradients, lambda w, g: w - (g @ g.permute([1, 0])).sum().broadcast(g.shape))
-    assert tally.by_formula == {
-        "GEMM": {"REFERENCE": 1},
-        "MAP": {"REFERENCE": 1},
-        "MOVE": {"REFERENCE": 2},
-        "SUM": {"REFERENCE": 1},
-    }
