@@ -78,6 +78,9 @@ class System:
     def rows(self, table: Value, ids: Value, shape: tuple[int, ...]) -> Value:
         return table.gather(ids).reshape(shape)
 
+    def kept(self, value: Value) -> Value:
+        return value
+
     def plus_row(self, value: Value, row: Value) -> Value:
         return value + row.broadcast_to(value.shape)
 

@@ -21,7 +21,7 @@ from topos import Tape, detach, f32
 from topos.backend.native import counts, pool
 from topos.testing import assert_same_bits
 
-from .plans import CPUS, Case, digest, lowered, processor, recorded, threads
+from .plans import CPUS, Case, digest, is_native, lowered, processor, recorded, threads
 
 CASES = Path(__file__).parents[1] / "cases"
 BATCHES = runpy.run_path(str(CASES / "test_batches.py"))
@@ -73,7 +73,7 @@ def test_c52_ten_thousand_rows_on_one_place() -> None:
 def bits_of_the_case() -> list[str]:
     """C63's layer with its gradients, and two steps of its net, as hashes."""
     plan, parameters, feeds, results = BATCHES["linear"]()
-    assert not plan.explain().startswith("interpreted"), plan.explain()
+    assert is_native(plan), plan.explain()
     return [digest(arrays(plan.forward(parameters, feeds).of(results))), BATCHES["trained"]()]
 
 
@@ -90,7 +90,7 @@ def product_case() -> Case:
 
     def record(tape: Tape) -> Any:
         x, w = tape.input(shape=[300, 600]), tape.input(shape=[600, 70])
-        y = (x @ w).softmax(1)
+        y = (x @ w * 0.04).softmax(1)  # no subnormal numbers, which are slow
         loss = (y * y).sum()
         adjoints = tape.differentiate(loss, [x, w])
         return [loss, y.sum_along(0), *(gradient for _, gradient in adjoints)], {
@@ -102,14 +102,14 @@ def product_case() -> Case:
 
 
 def test_c63_repeats_and_threads_of_python_at_once() -> None:
-    """500 calls from two threads together, on a pool that they share: one hash."""
+    """Two threads together, on a pool that they share: one hash."""
     case = product_case()
     plan, expected = case.plan, digest(case.expected())
     barrier = threading.Barrier(2)
 
     def work(_: int) -> set[str]:
         barrier.wait()
-        return {digest(case.actual(plan)) for _ in range(25)}
+        return {digest(case.actual(plan)) for _ in range(10)}
 
     with threads(3), ThreadPoolExecutor(2) as two:
         assert list(two.map(work, range(2))) == [{expected}] * 2
@@ -140,7 +140,7 @@ def test_c63_the_number_of_threads_changes_under_way() -> None:
     with threads(2), ThreadPoolExecutor(1) as other:
         changing = other.submit(change)
         try:
-            assert {digest(case.actual(plan)) for _ in range(20)} == {expected}
+            assert {digest(case.actual(plan)) for _ in range(10)} == {expected}
         finally:
             stop.set()
             changing.result()

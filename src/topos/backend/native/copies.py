@@ -95,7 +95,7 @@ class _Pad:
         axis = self.opcode.axis
         width = prod(self.full[axis + 1 :])
         m = frame.arithmetic(frame.element(self.row))
-        fill = m.constant(m.element.round(np.array(self.opcode.fill)).item())
+        fill = m.constant(m.element.round(np.array(self.opcode.fill))[()])
         start = m.offset(self.pointer, first * width)
         steps = [self.full[axis] * width, 1]
         extents = [prod(self.full[:axis]), length * width]

@@ -12,13 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from topos.backend.native.absorption import absorb
 from topos.backend.native.placement import WHOLE, Placement
 from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
 from topos.backend.native.views import View, dense, moved
+from topos.backend.native.widening import widened_by_products
 from topos.engine.liveness import volume
 from topos.graph.spec import Spec
-from topos.op import Cast, Elementwise, Movement, Opcode, Stop, Sum
+from topos.op import Cast, Elementwise, MatMul, Movement, Opcode, Stop, Sum
 from topos.op.reduction import AlongAxis
 from topos.shape import Shape
 from topos.tensor import Tensor
@@ -67,9 +69,11 @@ class Lowering:
         self.constants: dict[int, Tensor] = {}
         self._placement = Placement(self.spec, self.views)
         self._signs = Signs(self.spec, self.constants)
+        self._widened = widened_by_products(self.spec, scheduled, self.kept)
         for row in scheduled:
             self._place(row)
             self._signs.meet(row)
+        absorb(self._placement, self.spec, self.views, self.kept)
         self.groups = self._groups()
 
     def view(self, row: int) -> View:
@@ -101,6 +105,8 @@ class Lowering:
                 self._placement.elementwise(row)
             elif isinstance(opcode, Sum | AlongAxis):
                 self._placement.reduction(row)
+            elif isinstance(opcode, MatMul):
+                self._placement.product(row)
             else:
                 self._placement.alone(row, f"{opcode.name} has a kernel of its own")
             self.views[row] = dense(row, self.spec.rows[row].shape)
@@ -131,6 +137,8 @@ class Lowering:
             return False
         if isinstance(opcode, Movement):
             view = self.moved(row)
+        elif row in self._widened:
+            view = self._narrow(self.spec.rows[row].operands[0])
         else:
             copied = self.spec.rows[row].operands[0] if isinstance(opcode, Stop) else self._signs.zero_addend(row)
             if copied in self.constants:
@@ -140,6 +148,9 @@ class Lowering:
         if view is not None:
             self.views[row] = view
         return view is not None
+
+    def _narrow(self, operand: int) -> View | None:
+        return None if operand in self.constants or self.is_one_hot(operand) else self.views[operand]
 
     def moved(self, row: int) -> View | None:
         """Where a movement's numbers are read in its operand's buffer, or `None` where they have to be copied."""

@@ -26,7 +26,7 @@ def lanes_for(lowering: Lowering, group: Group, target: Target) -> int:
     """
     spec = lowering.spec
     wide = all((spec.rows[row].element or spec.element).dtype.itemsize == 8 for row in group.rows)
-    dear = any(is_dear(lowering, row) for row in group.rows) and group.shape.volume >= FAR
+    dear = any(is_dear(lowering.spec, row) for row in group.rows) and group.shape.volume >= FAR
     registers = 1 if not dear else 2 if wide else 4
     return lanes_up_to(registers * target.lanes(8 if wide else 4), group.shape.volume)
 

@@ -62,12 +62,12 @@ def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list
 class Frame:
     """A kernel in the making: the pointers of its operands, its loops and its memory."""
 
-    def __init__(self, lowering: Lowering, target: Target, lanes: int) -> None:
+    def __init__(self, lowering: Lowering, target: Target, lanes: int, function: Function | None = None) -> None:
         self.lowering = lowering
         self.spec = lowering.spec
         self.target = target
         self.lanes = lanes
-        self.function = Function()
+        self.function = Function() if function is None else function
         self.reading = NativeReading(self.function, lanes, target)
         self.pointers: list[Pointer] = []
         self.reads: dict[int, Read] = {}
@@ -274,6 +274,11 @@ class Frame:
         """
         whole = extent // self.lanes * self.lanes
         self.function.loop(begin, self.function.least(end, whole), self.lanes, lambda index: body(index, None))
+        self.rest(end, extent, body)
+
+    def rest(self, end: Integer, extent: int, body: Callable[[Integer, int | None], None]) -> None:
+        """Runs the body for what is left of an axis after its whole vectors, where `end` reaches so far."""
+        whole = extent // self.lanes * self.lanes
         rest = extent - whole
         if rest and isinstance(end, int):
             body(whole, rest)

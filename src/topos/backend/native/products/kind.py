@@ -11,6 +11,18 @@ from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 
 
+class Span(NamedTuple):
+    """A product of some of the terms: its results lie in the scratch, not at the third argument. All in bytes."""
+
+    room: int
+    """What the results of all such products take, at the start of the scratch."""
+    out: int
+    """Where in it these results begin."""
+    left: int
+    right: int
+    """Where the terms begin after the first number of either operand."""
+
+
 class Kind(NamedTuple):
     """A name, what was chosen, and how numbers lie: `lanes` those of the results, `left` and `right` the operands'."""
 
@@ -24,11 +36,20 @@ class Kind(NamedTuple):
     """What the text needs beside it, by its first line."""
     functions: dict[str, str]
     """The definitions of functions that the text calls, by their names."""
+    span: Span | None = None
+    """The terms, where they are not all."""
+    pointers: int = 0
+    """How many arguments stand between `out` and the scratch."""
 
     @property
     def scratch_place(self) -> int:
         """Where the scratch stands among the arguments."""
-        return 3 + (self.epilogue.pointers if self.epilogue else 0)
+        return 3 + self.pointers
+
+    @property
+    def room_bytes(self) -> int:
+        """What stands in the scratch before this kernel's own."""
+        return self.span.room if self.span else 0
 
     def finish(self, text: Text, results: Results, pointer: str, lanes: Lanes | None = None) -> None:
         """Finished results to their places from a pointer on, or to the epilogue."""
@@ -52,10 +73,12 @@ class Kind(NamedTuple):
         text.do(f"call void @{name}(ptr %arguments, {kind} {value}, {place})")
 
 
-def kind_of(name: str, choice: Choice, target: Target, epilogue: Epilogue | None) -> Kind:
-    """The kind of a choice, its helpers still to be found."""
+def kind_of(
+    choice: Choice, target: Target, epilogue: Epilogue | None, span: Span | None = None, pointers: int = 0
+) -> Kind:
+    """The kind of a choice, its name and helpers still to be found."""
     task = choice.task
     own, left, right = (
         Lanes(task.element, target, stored=stored) for stored in (task.element, task.left_element, task.right_element)
     )
-    return Kind(name, choice, own, left, right, epilogue, {}, {})
+    return Kind("", choice, own, left, right, epilogue, {}, {}, span, pointers)
