@@ -37,7 +37,7 @@ class Side:
         os.environ["TOPOS_NATIVE"] = "1" if self.native else "0"
         least = 0 if self.native else 1 << 60
         tensors.LEAST_PLACES = offer.LEAST_PLACES = offer.LEAST_PRODUCTS = least
-        offer.LEAST_NS = offer.PASS_NS = 0.0
+        offer.LEAST_NS = offer.PASS_NS = offer.RULE_NS = 0.0
 
     def __exit__(self, *facts: object) -> None:
         os.environ.pop("TOPOS_NATIVE")

@@ -26,8 +26,10 @@ LEAST_PRODUCTS = 1 << 14
 """The same of products, by multiplications."""
 LEAST_NS = 60e3
 """Less than this of NumPy's time is not worth saving: a native call costs 20 to 30 microseconds beside its numbers."""
-PASS_NS = 0.1
-"""What a byte of a result costs in any case: single additions of large tensors wait for memory, whoever does them."""
+PASS_NS = 0.125
+"""What a byte of a result costs in any case: single additions of f32 and f64 wait for memory, whoever does them."""
+RULE_NS = 120e3
+"""What a rule's cheapest instruction takes NumPy where keeping back pays: 0.1 ms a rule, 10 microseconds a step."""
 LOADED_NS = 150e6
 """So much work has NumPy done before the native layer is loaded for it, which takes about as long."""
 
@@ -66,7 +68,7 @@ def worth(tensor: Tensor) -> bool:
     """Whether a rule over such a tensor is worth a kernel: its cheapest instruction takes NumPy long enough."""
     if tensor.shape.volume < LEAST_PLACES or tensor.element is None:
         return False
-    return step_ns(NEG, tensor.element, [tensor.shape], tensor.shape) >= LEAST_NS
+    return step_ns(NEG, tensor.element, [tensor.shape], tensor.shape) >= RULE_NS
 
 
 def served(work: Work, saved_ns: float) -> list[Array] | None:

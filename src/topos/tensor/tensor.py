@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from functools import partial
 from math import prod
 from typing import Any, Self
 
@@ -271,7 +272,7 @@ class Tensor(Deferrable, Composites):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.ids is not None:
-            return _selected, (self.ids, self.vocab)
+            return partial(Tensor.selection, absent=-1), (self.ids, self.vocab)
         return Tensor.of, (np.ascontiguousarray(self.numpy()).reshape(self.shape), self.element)
 
     def __repr__(self) -> str:
@@ -294,7 +295,3 @@ def operand_tensor(payload: Any, element: Element, spread: Shape | None) -> Tens
     """A plain operand of an eager instruction as a tensor: a number is spread to `spread`, where there is one."""
     tensor = Tensor(payload, element)
     return Tensor.filled(spread, tensor, element) if spread and is_number(payload) else tensor
-
-
-def _selected(ids: Array, vocab: int) -> Tensor:
-    return Tensor.selection(ids, vocab, absent=-1)

@@ -22,7 +22,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def offer_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is too small, and no kernel too dear; nothing is known from before."""
-    for limit in ("LEAST_NS", "LOADED_NS", "PASS_NS", "LEAST_PLACES", "LEAST_PRODUCTS"):
+    for limit in ("LEAST_NS", "LOADED_NS", "PASS_NS", "RULE_NS", "LEAST_PLACES", "LEAST_PRODUCTS"):
         monkeypatch.setattr(offer, limit, 0)
     monkeypatch.setattr(tensors, "LEAST_PLACES", 0)
     for cost in ("PROGRAM_NS", "STEP_NS", "PRODUCT_NS"):
