@@ -26,7 +26,7 @@ help:
 	@echo "make format   let ruff sort imports and lay out the code"
 	@echo "make bench    measure beside PyTorch, JAX, tinygrad and NumPy, and rewrite docs/performance.md"
 	@echo "make profile  where the time of a workload's plan goes: W=w2"
-	@echo "make compile  what compilations cost, cold and from the cache"
+	@echo "make compile  what compilations cost, and rewrite docs/performance.md"
 	@echo "make golden   rewrite the golden texts from what the code prints now"
 	@echo "make pages    render README.md and docs/ from the code"
 	@echo "make clean    remove the environment and every cache"
@@ -61,7 +61,7 @@ profile: $(stamp)
 	$(bin)/python -m benchmarks.profile $(W)
 
 compile: $(stamp)
-	$(bin)/python -m benchmarks.compile
+	$(bin)/python -m benchmarks.compile --write
 
 golden: $(stamp)
 	$(bin)/python -m pytest --update-golden

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 
 from benchmarks import results, table
-from benchmarks.measure import Failure, Measurement, measured
+from benchmarks.measure import DifferentResults, Failure, Measurement, measured
 from benchmarks.systems import SYSTEMS, installed
 from benchmarks.workloads import WORKLOADS
 
@@ -43,29 +42,36 @@ def main() -> None:
     chosen = options()
     workloads = listed(chosen.workloads, list(WORKLOADS))
     systems = listed(chosen.systems, list(SYSTEMS)) if chosen.systems else installed()
-    machine_peak = results.peak(chosen.threads)
+    before = results.peak(chosen.threads)
     rows: list[Measurement | Failure] = []
+    differing = []
     for name in workloads:
-        found = measured(WORKLOADS[name], systems, chosen.threads, chosen.budget, chosen.patience)
+        try:
+            found = measured(WORKLOADS[name], systems, chosen.threads, chosen.budget, chosen.patience)
+        except DifferentResults as error:
+            differing.append(str(error))
+            continue
         for row in found:
             print(_told(row), file=sys.stderr, flush=True)
         rows += found
+    machine_peak = results.best(before, results.peak(chosen.threads))
     command = " ".join(["python -m benchmarks", *sys.argv[1:]])
-    found_results = results.kept(rows, chosen.threads, command, machine_peak)
+    kept = results.kept(rows, chosen.threads, command, machine_peak)
     parts = (
-        table.circumstances(found_results),
-        table.times(found_results, WORKLOADS),
-        table.beginnings(found_results),
-        table.memory(found_results),
+        table.circumstances(kept),
+        table.times(kept, WORKLOADS),
+        table.beginnings(kept),
+        table.memory(kept),
     )
     print("\n\n".join(parts))
+    if differing:
+        sys.exit("\n".join(["benchmarks: systems that do not do the same work; nothing is kept", *differing]))
     if chosen.write:
         from benchmarks import picture
 
-        results.write(found_results)
-        picture.draw(found_results, WORKLOADS)
-        page = results.ROOT / "docs" / "performance.md"
-        subprocess.run([sys.executable, str(results.ROOT / "scripts" / "documentation.py"), str(page)], check=True)
+        results.write(kept)
+        picture.draw(kept, WORKLOADS)
+        results.render()
 
 
 def _told(row: Measurement | Failure) -> str:

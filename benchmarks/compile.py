@@ -6,6 +6,7 @@ Run as `python -m benchmarks.compile`. Every figure comes from a process of its 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import subprocess
@@ -17,9 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import models
+from benchmarks import models, results, table
 from benchmarks.arrays import transformer
-from benchmarks.table import duration, markdown
 from benchmarks.workloads import WORKLOADS, Workload
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +54,7 @@ def prepared(plan: Any) -> Facts:
         "processor_s": processor_s,
         "compiled": counts.compiled,
         "loaded": counts.loaded,
-        "slowest": [f"{event.what} {duration(event.elapsed_s)}" for event in slowest[:2]],
+        "slowest": [[event.what, event.elapsed_s] for event in slowest[:2]],
         "what": plan.explain().splitlines()[-1],
     }
 
@@ -126,54 +126,30 @@ def child(cache: str, what: str, argument: str) -> Facts:
     return facts
 
 
-def compilations() -> str:
-    """A row per plan: cold, then again in a second process over the cache that the first one left."""
-    asked = [("step", name) for name in STEPS]
-    asked += [("many", str(KERNELS)), *(("layers", str(layers)) for layers in LAYERS)]
-    rows = []
-    for what, argument in asked:
+def compilations() -> list[Facts]:
+    """For each plan: cold, then again in a second process over the cache that the first one left."""
+    asked = [("step", name, f"`{name}`") for name in STEPS]
+    asked.append(("many", str(KERNELS), f"{KERNELS} loops of different shapes"))
+    asked += [("layers", str(layers), f"a step of {layers} equal layers") for layers in LAYERS]
+    found = []
+    for what, argument, plan in asked:
         with tempfile.TemporaryDirectory(prefix="compile-") as cache:
-            cold, warm = child(cache, what, argument), child(cache, what, argument)
-        rows.append(
-            [
-                {"step": argument, "many": f"{argument} loops", "layers": f"{argument} layers"}[what],
-                f"{duration(cold['elapsed_s'])} ({duration(cold['processor_s'])})",
-                str(cold["compiled"]),
-                f"{duration(warm['elapsed_s'])} ({duration(warm['processor_s'])})",
-                f"{warm['loaded']}, {warm['compiled']} compiled",
-                duration(cold["llvm_s"]),
-                "<br>".join(cold["slowest"]),
-                cold["what"],
-            ]
-        )
-    head = [
-        "plan",
-        "cold (processor time)",
-        "compiled",
-        "second process",
-        "loaded",
-        "LLVM itself",
-        "slowest",
-        "what it is",
-    ]
-    return markdown(head, rows)
+            found.append({"plan": plan, "cold": child(cache, what, argument), "again": child(cache, what, argument)})
+    return found
 
 
-def memories() -> str:
-    """A row per step: how far it grows beyond its tables, over what lives at once."""
-    rows = []
+def memories() -> list[Facts]:
+    """For each step: how far the process grows beyond its tables, and what lives at once."""
+    found = []
     for name in GROWING:
         with tempfile.TemporaryDirectory(prefix="compile-") as cache:
-            facts = child(cache, "memory", name)
-        within = (facts["grown"] + facts["tables"]) / (facts["live"] + facts["tables"])
-        rows.append([name, *(f"{facts[key] / 2**20:.2f}" for key in ("grown", "live", "tables")), f"{within:.2f}"])
-    return markdown(
-        ["memory of a step, MiB", "grown", "live volume", "tables", "(grown + tables) / (live + tables)"], rows
-    )
+            found.append({"plan": f"`{name}`", **child(cache, "memory", name)})
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compile", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="keep the results and render the page")
     parser.add_argument("--child", nargs=2, metavar=("WHAT", "ARGUMENT"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.child:
@@ -182,8 +158,17 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="compile-") as cache:
         child(cache, "step", "w1")  # Python's own bytecode is there from now on
-    print(compilations(), end="\n\n")
-    print(memories())
+    found = {
+        "date": datetime.date.today().isoformat(),
+        "command": " ".join(["python -m benchmarks.compile", *sys.argv[1:]]),
+        "machine": results.machine(),
+        "compilations": compilations(),
+        "memories": memories(),
+    }
+    print(table.compilation(found))
+    if chosen.write:
+        results.write(results.rounded(found), results.COMPILATION)
+        results.render()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,31 +161,28 @@ def environment(threads: int, scratch: Path) -> dict[str, str]:
 
 def measured(
     workload: Workload, systems: Sequence[str], threads: int, budget_s: float, patience_s: float
-) -> Iterable[Measurement | Failure]:
+) -> list[Measurement | Failure]:
     """Every system on one workload. Raises `DifferentResults` before anything is timed."""
     failures: list[Failure] = []
-    with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
+    with (
+        tempfile.TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True) as scratch,
+        ExitStack() as closing,
+    ):
         workers: list[Worker] = []
-        try:
-            for name in systems:
-                place = Path(scratch) / name
-                place.mkdir()
-                try:
-                    worker = Worker(name, workload, threads, place, patience_s)
-                except WorkerError as error:
-                    failures.append(Failure(workload.name, name, str(error)))
-                    continue
+        for name in systems:
+            place = Path(scratch) / name
+            place.mkdir()
+            try:
+                worker = Worker(name, workload, threads, place, patience_s)
+            except WorkerError as error:
+                failures.append(Failure(workload.name, name, str(error)))
+                continue
+            closing.callback(worker.close)
+            if "absent" not in worker.ready:
                 workers.append(worker)
-            absent = [worker for worker in workers if "absent" in worker.ready]
-            workers = [worker for worker in workers if worker not in absent]
-            for worker in absent:
-                worker.close()
-            compared(workload, workers)
-            take_turns(workers, budget_s)
-            return [*(worker.finish() for worker in workers), *failures]
-        finally:
-            for worker in workers:
-                worker.close()
+        compared(workload, workers)
+        take_turns(workers, budget_s)
+        return [*(worker.finish() for worker in workers), *failures]
 
 
 class DifferentResults(Exception):

@@ -78,7 +78,7 @@ def _heads(f: Any, p: Values, name: str, value: Any, heads: int) -> Any:
 
 def _feed_forward(f: Any, p: Values, layer: str, value: Any) -> Any:
     inner = f.gelu(_linear(f, p, f"{layer}.fc", _norm(f, p, f"{layer}.ln2", value)))
-    return value + _linear(f, p, f"{layer}.out", inner)
+    return f.kept(value + _linear(f, p, f"{layer}.out", inner))
 
 
 def _blocks(f: Any, p: Values, extents: Extents, value: Any) -> tuple[Any, list[Any]]:

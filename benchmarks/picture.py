@@ -49,11 +49,11 @@ def draw(results: dict[str, Any], workloads: Mapping[str, Workload], file: Path 
         )
     _dots(axes, found)
     axes.axvline(1, color="#333333", linewidth=1, zorder=3)
-    axes.set(
-        xscale="log", xlim=(min(0.04, *[ratio / 2 for ratio in ratios]), WIDEST * 1.15), ylim=(len(found) - 0.4, -0.6)
-    )
+    axes.set_xscale("log")
     axes.set_yticks(list(places), [f"{workloads[s.workload].title}  {s.workload}" for s in found], fontsize=8.5)
     axes.set_xticks([0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20], ["0.05", "0.1", "0.2", "0.5", "1", "2", "5", "10", "20"])
+    axes.set_xlim(min(0.2, *[ratio / 1.5 for ratio in ratios]), WIDEST * 1.15)
+    axes.set_ylim(len(found) - 0.4, -0.6)
     axes.tick_params(axis="x", which="minor", length=0, labelbottom=False)
     axes.set_xlabel("time of a step over the best peer's: left of 1 topos is the fastest")
     axes.spines[["top", "right"]].set_visible(False)
@@ -71,6 +71,8 @@ def _dots(axes: Any, found: list[table.Standing]) -> None:
             for place, standing in enumerate(found)
             if system in standing.rows and standing.best is not None
         ]
+        if not points:
+            continue
         drawn = {"color": colour, "edgecolor": "white", "linewidth": 0.6, "zorder": 5, "clip_on": False}
         for further, marker in ((False, "o"), (True, ">")):
             chosen = [(min(ratio, WIDEST), place) for ratio, place in points if (ratio > WIDEST) == further]

@@ -16,6 +16,7 @@ from benchmarks.measure import Failure, Measurement
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "performance.json"
+COMPILATION = ROOT / "docs" / "compilation.json"
 FIGURES = 4
 """Significant digits that are kept: more are noise."""
 
@@ -48,6 +49,11 @@ def peak(threads: int) -> dict[str, Any]:
     return found
 
 
+def best(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The larger of two measured peaks, figure by figure: what else runs only takes away."""
+    return {key: max(one[key], other[key]) for key in one}
+
+
 def kept(
     rows: Sequence[Measurement | Failure], threads: int, command: str, machine_peak: dict[str, Any]
 ) -> dict[str, Any]:
@@ -58,18 +64,21 @@ def kept(
         "command": command,
         "threads": threads,
         "machine": machine(),
-        "peak": _rounded(machine_peak),
+        "peak": rounded(machine_peak),
         "versions": {row.system: row.version for row in measurements},
-        "measurements": [_rounded(row._asdict()) for row in measurements],
+        "measurements": [rounded(row._asdict()) for row in measurements],
         "failures": [row._asdict() for row in rows if isinstance(row, Failure)],
     }
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """Floats to the digits that are kept, wherever they stand; what was answered stays exact."""
     if isinstance(value, float):
         return float(f"{value:.{FIGURES}g}")
     if isinstance(value, dict):
-        return {key: item if key == "results" else _rounded(item) for key, item in value.items() if key != "version"}
+        return {key: item if key == "results" else rounded(item) for key, item in value.items() if key != "version"}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
     return value
 
 
@@ -84,6 +93,12 @@ def write(results: dict[str, Any], file: Path = FILE) -> None:
             lines.append(f"  {json.dumps(key)}: {json.dumps(value)},")
     lines[-1] = lines[-1].removesuffix(",")
     file.write_text("\n".join([*lines, "}", ""]), encoding="utf-8")
+
+
+def render() -> None:
+    """Fills the page with what is kept."""
+    script = ROOT / "scripts" / "documentation.py"
+    subprocess.run([sys.executable, str(script), str(ROOT / "docs" / "performance.md")], check=True)
 
 
 def read(file: Path = FILE) -> dict[str, Any]:

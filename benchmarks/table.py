@@ -134,3 +134,46 @@ def circumstances(results: dict[str, Any]) -> str:
     ]
     lines += [f"- {row['system']} has no figure on `{row['workload']}`: {row['reason']}" for row in results["failures"]]
     return "\n".join(lines)
+
+
+def compilation(results: dict[str, Any]) -> str:
+    """A row per plan: cold, and again in a second process; then a row per step and the memory that it takes."""
+    rows = [
+        [
+            found["plan"],
+            _spent(found["cold"]),
+            str(found["cold"]["compiled"]),
+            _spent(found["again"]),
+            f"{found['again']['loaded']}, and {found['again']['compiled']} compiled",
+            "<br>".join(f"`{what}` {duration(seconds)}" for what, seconds in found["cold"]["slowest"]),
+        ]
+        for found in results["compilations"]
+    ]
+    head = ["compilation (processor time)", "cold", "texts compiled", "second process", "texts loaded", "slowest"]
+    llvm_s = statistics.median(found["cold"]["llvm_s"] for found in results["compilations"])
+    return "\n\n".join(
+        [
+            markdown(head, rows),
+            f"Loading LLVM itself took {duration(llvm_s)} and is in none of these.",
+            _memories(results["memories"]),
+            f"- {results['date']}, by `{results['command']}`",
+        ]
+    )
+
+
+def _spent(facts: Row) -> str:
+    return f"{duration(facts['elapsed_s'])} ({duration(facts['processor_s'])})"
+
+
+def _memories(found: Sequence[Row]) -> str:
+    rows = [
+        [
+            row["plan"],
+            *(f"{row[key] / 2**20:.1f}" for key in ("grown", "live", "tables")),
+            f"{(row['grown'] + row['tables']) / (row['live'] + row['tables']):.2f}",
+        ]
+        for row in found
+    ]
+    return markdown(
+        ["memory of a step, MiB", "grown", "live volume", "tables", "(grown + tables) / (live + tables)"], rows
+    )

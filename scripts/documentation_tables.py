@@ -286,13 +286,25 @@ def accuracy() -> str:
 # the performance
 def performance() -> str:
     """What `docs/performance.json` holds: the circumstances, and a table each for times, beginnings and memory."""
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from benchmarks import table as tables
-    from benchmarks.workloads import WORKLOADS
-
-    results: dict[str, Any] = json.loads((ROOT / "docs" / "performance.json").read_text(encoding="utf-8"))
-    parts = tables.times(results, WORKLOADS), tables.beginnings(results), tables.memory(results)
+    tables, results = _tables_and("performance.json")
+    workloads = import_module("benchmarks.workloads").WORKLOADS
+    parts = tables.times(results, workloads), tables.beginnings(results), tables.memory(results)
     return "\n\n".join([tables.circumstances(results), *parts])
+
+
+def compilation() -> str:
+    """What `docs/compilation.json` holds: compilations, and the memory of a step."""
+    tables, results = _tables_and("compilation.json")
+    return str(tables.compilation(results))
+
+
+def _tables_and(name: str) -> tuple[Any, dict[str, Any]]:
+    """The tables of the benchmarks, which lie beside the scripts, and the results that one makes them from."""
+    beside = str(Path(__file__).parents[1])
+    if beside not in sys.path:
+        sys.path.append(beside)
+    results: dict[str, Any] = json.loads((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    return import_module("benchmarks.table"), results
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -300,9 +312,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "instructions": instructions,
     "derivatives": derivative_rules,
     "accuracy": accuracy,
-<<<<<<< HEAD
-    "performance": performance,
-=======
     "backends": backends,
->>>>>>> seam
+    "performance": performance,
+    "compilation": compilation,
 }

@@ -56,6 +56,9 @@ class System:
     def rows(self, table: Any, ids: Any, shape: tuple[int, ...]) -> Any:
         return table[ids].reshape(shape)
 
+    def kept(self, value: Any) -> Any:
+        return value
+
     def plus_row(self, value: Any, row: Any) -> Any:
         return value + row
 

@@ -52,7 +52,13 @@ class System:
         return value.layernorm() * gain + bias
 
     def rows(self, table: Any, ids: Any, shape: tuple[int, ...]) -> Any:
-        return table[ids].reshape(shape)
+        lookup = nn.Embedding(1, 1)
+        lookup.weight = table
+        return lookup(ids).reshape(shape)
+
+    def kept(self, value: Any) -> Any:
+        """Computed here and once; otherwise every later layer would compute it again."""
+        return value.contiguous()
 
     def plus_row(self, value: Any, row: Any) -> Any:
         return value + row

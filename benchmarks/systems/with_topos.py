@@ -78,6 +78,9 @@ class System:
     def rows(self, table: Value, ids: Value, shape: tuple[int, ...]) -> Value:
         return table.gather(ids).reshape(shape)
 
+    def kept(self, value: Value) -> Value:
+        return value
+
     def plus_row(self, value: Value, row: Value) -> Value:
         return value + row.broadcast_to(value.shape)
 
@@ -131,9 +134,9 @@ class System:
         return [text] if text.startswith("interpreted") else []
 
     def plan_of(self, workload: Workload, arrays: Arrays) -> Recorded:
-        """The workload recorded and lowered."""
+        """The workload recorded and lowered; the arrays are let go."""
         tape = Tape(topos.f64 if _is_wide(arrays) else topos.f32)
-        parameters = {name: tape.parameter(arrays.parameters[name], name=name) for name in arrays.parameters}
+        parameters = {name: tape.parameter(arrays.parameters.pop(name), name=name) for name in list(arrays.parameters)}
         inputs = {name: _input(tape, name, array) for name, array in arrays.inputs.items()}
         result, carry = workload.model(self, parameters, inputs)
         replaced = {inputs[name]: value for name, value in carry.items()}
@@ -146,7 +149,7 @@ class System:
         network = tape.into_network()
         entry = network.entry(list(symbols)).numerics(Numerics.EXACT)
         plan = self.plan = (entry.carry(next_values) if next_values else entry).lower()
-        feeds = {name: _fed(array) for name, array in arrays.inputs.items() if name not in carry}
+        feeds = {name: _fed(arrays.inputs.pop(name)) for name in list(arrays.inputs) if name not in carry}
         return Recorded(plan, network, list(symbols), feeds)
 
     def step(self, workload: Workload, arrays: Arrays) -> Callable[[], Any] | None:

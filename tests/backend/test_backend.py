@@ -7,7 +7,7 @@ import pytest
 
 import topos
 from topos import Backend, BackendUnavailable, Coverage, Entry, Fidelity, Formula, Numerics, Status, f32, f64
-from topos.backend.elsewhere import driver
+from topos.backend.elsewhere import system_library
 
 from .mine import Mine
 
@@ -45,9 +45,9 @@ def test_what_has_no_kernels_here_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_a_driver_alone_is_no_backend(found: str | None, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topos.backend.elsewhere.driver", lambda name: found)
+    monkeypatch.setattr("topos.backend.elsewhere.system_library", lambda name: found)
     assert Backend.CUDA.status() == Status(False, reason)
-    assert driver("no library of this name") is None
+    assert system_library("no library of this name") is None
 
 
 def test_native_code_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

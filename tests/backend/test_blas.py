@@ -157,9 +157,9 @@ def test_nowhere_to_look_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
 
     status = CblasBackend("BLAS", nowhere, blas.NOT_INSTALLED).status()
     assert str(status) == "not installed: found no library with the CBLAS interface; name one in TOPOS_BLAS"
-    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr("sys.platform", "linux")
     assert [*blas.accelerate()] == []
-    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    monkeypatch.setattr("sys.platform", "darwin")
     assert [path.rpartition("/")[2] for path, _ in blas.accelerate()] == ["Accelerate"]
 
 

@@ -94,6 +94,21 @@ def test_the_default_plan_is_what_fused_made_and_is_counted(step: Step) -> None:
     assert bound.lower().explain().splitlines()[-1].startswith("native: ")
 
 
+def test_a_step_that_carries_is_counted_once_per_step() -> None:
+    def record(tape: Tape) -> Any:
+        weight = tape.parameter([1.0, 2.0])
+        return weight, weight.sum(), weight * 0.5
+
+    network, (weight, total, half) = Tape.record(record)
+    plan = network.entry(total).carry({weight: half}).lower()
+    with Backend.tallied() as services:
+        plan.advance(network.state(), steps=3)
+    assert services.by_formula == {"MAP": {"FUSED": 3}, "MOVE": {"FUSED": 3}, "SUM": {"FUSED": 3}}
+    with Backend.tallied() as services:
+        plan.forward(network.parameters())
+    assert services.by_formula == {"SUM": {"FUSED": 1}}
+
+
 def test_no_backend_is_the_interpreter(step: Step) -> None:
     plan = step.entry().lower()
     with Backend.tallied() as services:
@@ -108,6 +123,20 @@ def test_who_is_not_ready_is_named(step: Step, monkeypatch: pytest.MonkeyPatch) 
     plan = step.entry(*NATIVE).lower()
     assert plan.explain() == ("interpreted: FUSED: switched off: TOPOS_NATIVE=0; SIMD: switched off: TOPOS_NATIVE=0")
     assert_same_bits(plan.forward(step.parameters).of(step.results), step.expected)
+
+
+def test_a_machine_without_native_code_is_told_once(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topos.backend.native.llvm.available", lambda: "llvmlite is not installed")
+    bound = step.network.entry(step.results)
+    with pytest.warns(RuntimeWarning) as caught:
+        assert_same_bits(step.run(bound), step.expected)
+    reason = "not installed: llvmlite is not installed"
+    assert [str(warning.message) for warning in caught] == [
+        f"plans run without FUSED: {reason}",
+        f"plans run without SIMD: {reason}",
+    ]
+    assert_same_bits(step.run(bound), step.expected)  # and no warning, which would be an error here
+    assert bound.lower().explain() == f"interpreted: FUSED: {reason}; SIMD: {reason}"
 
 
 def test_one_instruction_at_a_time_has_the_bits(step: Step) -> None:
@@ -139,7 +168,7 @@ def test_a_users_products_stand_between_fused_stretches(
         "FUSED       4 nodes, %33 to %41",
         "FUSED       1 nodes, %49 to %49",
     ]
-    assert "define void @main" in plan.llvm()
+    assert "define void @elementwise_" in plan.llvm()
 
 
 def test_operands_that_are_only_moved_reach_a_product_as_views(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +304,7 @@ def test_a_stretch_that_raises_is_computed_by_the_reference(step: Step, monkeypa
 
 def test_a_native_plan_that_raises_is_interpreted_from_now_on(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = step.network.entry(step.results).lower().prepare()
-    native = type(plan._executable())
+    native = type(plan._native.form(stepping=False).code)
 
     def broken(self: Any, sources: Any) -> Any:
         raise OSError("no more")
@@ -290,7 +319,7 @@ def test_a_native_plan_that_raises_is_interpreted_from_now_on(step: Step, monkey
 
 def test_want_of_memory_keeps_a_native_plan(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = step.network.entry(step.results).lower().prepare()
-    native = plan._executable()
+    native = plan._native.form(stepping=False).code
 
     def greedy(self: Any, sources: Any) -> Any:
         raise MemoryError
@@ -298,7 +327,7 @@ def test_want_of_memory_keeps_a_native_plan(step: Step, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(type(native), "run", greedy)
         assert_same_bits(plan.forward(step.parameters).of(step.results), step.expected)
-    assert plan._executable() is native
+    assert plan._native.form(stepping=False).code is native
 
 
 def test_carried_steps_run_through_the_chain() -> None:
@@ -355,7 +384,7 @@ def test_a_mistake_in_a_users_element_is_placed_and_is_nobodys_poison() -> None:
 
 def test_values_that_nobody_reads_any_more_are_let_go(step: Step) -> None:
     plan = step.entry(Backend.SIMD).lower()
-    served = plan._executable()
+    served = plan._native.form(stepping=False).code
     freed = [row for dying in served._dying for row in dying]
     computed = {row for unit in served._units for row in unit.rows}
     assert len(set(freed)) == len(freed)

@@ -124,6 +124,15 @@ def test_the_picture_is_drawn_and_is_the_same_for_the_same_results(tmp_path: Pat
     assert b"<svg" in files[0].read_bytes()
 
 
+def test_the_machine_is_as_good_as_it_ever_was() -> None:
+    one, other = {"threads": 2, "bytes_per_s": 1.0, "operations_per_s": 5.0}, {"threads": 2, "bytes_per_s": 3.0}
+    assert results.best(one, {**other, "operations_per_s": 4.0}) == {
+        "threads": 2,
+        "bytes_per_s": 3.0,
+        "operations_per_s": 5.0,
+    }
+
+
 def answering(name: str, *numbers: float) -> Any:
     return SimpleNamespace(system=name, ready={"results": list(numbers)})
 
@@ -154,3 +163,28 @@ def test_names_are_listed_and_unknown_ones_refused() -> None:
     assert command.listed("w9,w1", known) == ["w9-512-f32", "w9-512-f64", "w1"]
     with pytest.raises(SystemExit, match="benchmarks: nothing is called 'w'; there are w1, w9-512-f32, w9-512-f64"):
         command.listed("w", known)
+
+
+def test_compilations_show_both_processes_and_the_memory_of_a_step() -> None:
+    cold = {"elapsed_s": 0.4, "processor_s": 0.3, "llvm_s": 0.03, "compiled": 31, "loaded": 0, "slowest": [["k", 0.1]]}
+    again = {**cold, "elapsed_s": 0.05, "processor_s": 0.04, "compiled": 0, "loaded": 31}
+    mib = 1 << 20
+    found = {
+        "date": "2026-01-02",
+        "command": "python -m benchmarks.compile",
+        "compilations": [{"plan": "`w2`", "cold": cold, "again": again}],
+        "memories": [{"plan": "`w2`", "grown": 3 * mib, "live": 4 * mib, "tables": mib}],
+    }
+    assert table.compilation(found).splitlines() == [
+        "| compilation (processor time) | cold | texts compiled | second process | texts loaded | slowest |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| `w2` | 400 ms (300 ms) | 31 | 50 ms (40 ms) | 31, and 0 compiled | `k` 100 ms |",
+        "",
+        "Loading LLVM itself took 30 ms and is in none of these.",
+        "",
+        "| memory of a step, MiB | grown | live volume | tables | (grown + tables) / (live + tables) |",
+        "| --- | --- | --- | --- | --- |",
+        "| `w2` | 3.0 | 4.0 | 1.0 | 0.80 |",
+        "",
+        "- 2026-01-02, by `python -m benchmarks.compile`",
+    ]

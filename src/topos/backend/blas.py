@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes.util
 import os
-import platform
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -14,6 +13,7 @@ import numpy as np
 
 from topos.backend.backend import Backend, Dispatch, Status
 from topos.backend.cblas import Cblas
+from topos.backend.elsewhere import system_library
 from topos.backend.fidelity import Coverage, Fidelity
 from topos.backend.formula import Formula
 from topos.backend.task import Task
@@ -80,14 +80,14 @@ def libraries() -> Iterator[tuple[str, str]]:
     for folder in (beside.parent / "numpy.libs", beside / ".dylibs"):
         yield from ((str(path), "the one beside NumPy") for path in sorted(folder.glob("*openblas*")))
     for name in ("openblas", "cblas", "blas", "mkl_rt"):
-        path = ctypes.util.find_library(name)
+        path = system_library(name)
         if path:
             yield path, f"the system's {name}"
 
 
 def accelerate() -> Iterator[tuple[str, str]]:
     """Apple's library, on Apple's system."""
-    if platform.system() == "Darwin":
+    if str(sys.platform) == "darwin":
         yield "/System/Library/Frameworks/Accelerate.framework/Accelerate", "the system's"
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes.util
+import importlib
 import sys
 from functools import cache
-from importlib.util import find_spec
 
 from topos.backend.backend import Backend, Dispatch, Status
 from topos.backend.fidelity import Coverage
@@ -14,9 +13,9 @@ from topos.backend.task import Declined
 
 
 @cache
-def driver(name: str) -> str | None:
+def system_library(name: str) -> str | None:
     """Where the system has a library, looked up once."""
-    return ctypes.util.find_library(name)
+    return importlib.import_module("ctypes.util").find_library(name)  # type: ignore[no-any-return]
 
 
 class Elsewhere(Backend):
@@ -50,7 +49,7 @@ class Cuda(Elsewhere):
 
     def found(self) -> Status:
         """Whether there is a driver, and that there is no code for it."""
-        if not driver("cuda"):
+        if not system_library("cuda"):
             return Status(False, "not installed: found no CUDA driver; this version has no CUDA kernels either")
         return Status(False, "not installed: found a CUDA driver, but this version has no CUDA kernels")
 
@@ -62,5 +61,7 @@ class StableHlo(Elsewhere):
 
     def found(self) -> Status:
         """Whether jax is there to run it, and that nothing is emitted yet."""
-        jax = "jax is installed" if find_spec("jax") else "jax is not installed"
+        jax = (
+            "jax is installed" if importlib.import_module("importlib.util").find_spec("jax") else "jax is not installed"
+        )
         return Status(False, f"not installed: this version emits no StableHLO; {jax}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from topos.backend.backend import Backend, Dispatch, Status
 from topos.backend.fidelity import Coverage, Fidelity
@@ -15,7 +15,9 @@ from topos.element.element import Array
 from topos.engine.numerics import Numerics
 from topos.graph.spec import Ids, Row, Spec
 from topos.op import INPUT, Movement
+from topos.tensor import Tensor
 from topos.tensor.services import FORMULAS
+from topos.tensor.work import Step, Work
 
 _SINGLE = frozenset(FORMULAS.values())
 _MOST_KEPT = 512
@@ -67,9 +69,29 @@ class Fused(Llvm):
     name = "FUSED"
     dispatch = Dispatch.TRANSLATED
 
-    def offer(self, task: Stretch) -> Any:
-        made = _native("lowered").executable(task.spec, task.rows, task.kept, task.carried)
-        return made if hasattr(made, "run") else Declined(made.reason, tuple(getattr(made, "rows", ())))
+    def offer(self, task: Stretch) -> Translated | Declined:
+        made = _native("lowered").executable(task.spec, task.rows, task.kept, {})
+        return Translated(made, task.kept) if hasattr(made, "run") else Declined(made.reason, made.rows)
+
+
+class Translated(NamedTuple):
+    """A stretch as native code."""
+
+    code: Any
+    kept: frozenset[int]
+
+    def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """The wanted rows' values."""
+        values: dict[int, Tensor] = self.code.run(sources)
+        return {row: values[row] if row in values else self.code.known[row] for row in self.kept}
+
+    def explain(self) -> str:
+        """Its groups."""
+        return str(self.code.explain())
+
+    def llvm(self) -> str:
+        """Its text."""
+        return str(self.code.llvm())
 
 
 class Simd(Llvm):
@@ -82,17 +104,21 @@ class Simd(Llvm):
         self._kept: dict[Any, Any] = {}
 
     def offer(self, task: Task) -> Array | Declined:
-        key = (task.opcode, task.element, *((operand.shape, operand.element) for operand in task.operands))
-        made = self._kept.get(key)
-        if made is None:
-            made = self._kept[key] = _native("lowered").executable(*alone(task)[:3], {})
+        tensors = [operand for operand in task.operands if isinstance(operand, Tensor)]
+        laid = [_native("layouts").laid_out(t.dense(task.element)) if t.ids is None else (t.ids, None) for t in tensors]
+        layouts = [layout for _, layout in laid]
+        key = (task.opcode, task.element, *((t.shape, t.element) for t in tensors), *layouts)
+        program = self._kept.get(key)
+        if program is None:
+            step = Step(task.opcode, task.element, task.shape, tuple(~at for at in range(len(tensors))))
+            program = self._kept[key] = _native("eager_program").EagerProgram(Work(tensors, [step], (0,)), layouts)
             while len(self._kept) > _MOST_KEPT:
                 self._kept.pop(next(iter(self._kept)), None)
-        if not hasattr(made, "run"):
-            return Declined(made.reason)
-        (result,) = {**made.known, **made.run(dict(enumerate(task.operands)))}.values()
-        answer: Array = result.dense(task.element)
-        return answer
+        if not program.native:
+            return Declined("no kernel")
+        (answer,) = program.numbers([array for array, _ in laid])
+        found: Array = answer
+        return found
 
 
 def alone(task: Task) -> Stretch:

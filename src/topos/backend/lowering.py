@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 from topos.backend.backend import Backend, Dispatch, told
@@ -16,46 +17,53 @@ from topos.backend.served import Claim, Part, Served, Single, Unserved
 from topos.backend.stretches import CLAIMED, STRETCH, Order, cut, orders
 from topos.backend.task import Declined, Outline, Stretch, Task
 from topos.engine.entry import Entry
-from topos.engine.liveness import schedule
 from topos.engine.numerics import Numerics
 from topos.graph.spec import Spec
-from topos.op import Movement, Pad
 from topos.tensor.services import formula_of
 
 
 def lowered(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Any:
-    """What runs a schedule in place of the interpreter: it has `run(sources)`; or a reason why nothing does, without.
+    """What computes an entry's run, or with `stepping` a step that replaces what it carries.
 
-    A plan that one whole-plan backend of ours takes is answered as that backend made it; of a step, that form also has
-    `run_steps`, and leaves what is carried in its sources. Raises `BackendUnavailable` for a default chain that names
-    nobody.
+    Native code, as it was made, where all of it is ours; what `serve`s the schedule where several take part; else a
+    reason why the interpreter runs it. Raises `BackendUnavailable` for a default chain that names nobody.
     """
     if entry.diagnose:
         return Unserved("a diagnosed entry watches every value")
-    results = frozenset(symbol.index for symbol in entry.results)
-    carried = {source.index: following.index for source, following in entry.carry.items()} if stepping else {}
-    if entry.backward:  # a movement is a view of its operand: nothing to compute
-        results, carried = frozenset(row for row in rows if spec.rows[row].operands and not _is_view(spec, row)), {}
-    elif not stepping:
-        rows = schedule(spec.rows, sorted(results))
     chain = default() if entry.backends is None else entry.backends
     statuses = [(backend, backend.status()) for backend in chain]
+    if entry.backends is None:
+        _warn([f"{backend.name}: {status}" for backend, status in statuses if not status.ready])
+    kept = {symbol.index for symbol in (*entry.results, *entry.carry.values())}
+    if entry.backward:
+        kept.update(row for row in rows if spec.rows[row].operands)
     ready = [backend for backend, status in statuses if status.ready]
-    lowering = Lowering(spec, rows, results, carried, ready, entry.numerics)
-    lowering.walk()
+    lowering = Lowering(spec, rows, frozenset(kept), ready, entry.numerics)
+    lowering.walk(lambda: fused(spec, rows, entry, stepping))
     return lowering.result([f"{backend.name}: {status}" for backend, status in statuses if not status.ready])
 
 
-def _is_view(spec: Spec, row: int) -> bool:
-    opcode = spec.rows[row].opcode
-    return isinstance(opcode, Movement) and not isinstance(opcode, Pad)
+@cache
+def _warn_once(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, 6)
 
 
-def after(error: Exception, native: Any) -> Any:
-    """What runs a plan from now on, when what ran it raised: the interpreter; for want of memory, the same again."""
-    if isinstance(error, MemoryError):
-        return native
-    warnings.warn(f"a plan is interpreted from now on: its native form raised {told(error)}", RuntimeWarning, 4)
+def _warn(unready: Sequence[str]) -> None:
+    """Says once per reason why the default chain does not do what it does elsewhere; not what was asked for."""
+    for reason in unready:
+        if "switched off" not in reason:
+            _warn_once(f"plans run without {reason}")
+
+
+def fused(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Any:
+    """A whole plan as one native function, which replaces in place what the entry carries; or a reason why not."""
+    made = import_module("topos.backend.native.lowered").lowered(spec, rows, entry, stepping)
+    return made if hasattr(made, "run") else Declined(made.reason, made.rows)
+
+
+def given_up(error: Exception) -> Unserved:
+    """What is left of a native plan that raised: a reason to interpret it from now on, told once."""
+    warnings.warn(f"a plan is interpreted from now on: its native form raised {told(error)}", RuntimeWarning, 5)
     return Unserved(f"its native form raised {told(error)}")
 
 
@@ -63,29 +71,23 @@ class Lowering:
     """The walk along a chain: each backend is asked for the rows that nobody before it took."""
 
     def __init__(
-        self,
-        spec: Spec,
-        rows: Sequence[int],
-        results: frozenset[int],
-        carried: Mapping[int, int],
-        chain: Sequence[Backend],
-        numerics: Numerics,
+        self, spec: Spec, rows: Sequence[int], kept: frozenset[int], chain: Sequence[Backend], numerics: Numerics
     ) -> None:
-        self.spec, self.rows, self.chain, self.numerics = spec, list(rows), list(chain), numerics
-        self.results, self.carried, self.kept = results, carried, results.union(carried.values())
+        self.spec, self.rows, self.kept, self.chain, self.numerics = spec, list(rows), kept, list(chain), numerics
         self.computed = [row for row in rows if spec.rows[row].operands]
         self.claims: dict[int, Claim] = {}
         self.parts: list[Part] = []
         self.found: dict[int, Order] = {}
         self.reasons: dict[str, str] = {}
+        self.whole: Any = None
         self._tasks: dict[int, Task] = {}
 
-    def walk(self) -> None:
-        """Asks every backend in turn."""
+    def walk(self, whole: Callable[[], Any]) -> None:
+        """Asks every backend in turn; `whole` makes the native form of the plan, should it be all ours."""
         for position, backend in enumerate(self.chain):
             if backend.dispatch is Dispatch.TRANSLATED:
-                if not self.parts:
-                    self._translate(backend)
+                if not self.parts and self.whole is None:
+                    self._translate(backend, whole)
             elif backend.dispatch is Dispatch.ELECTED:
                 self._elect(backend, self.chain[position + 1 :])
             else:
@@ -94,10 +96,10 @@ class Lowering:
     def result(self, unready: Sequence[str]) -> Any:
         """What the walk has found."""
         reasons = [*(f"{name}: declined: {reason}" for name, reason in self.reasons.items()), *unready]
+        if self.whole is not None:
+            return self.whole
         if not self.parts and not self.claims:
             return Unserved("; ".join(reasons) or self._uncovered())
-        if len(self.parts) == 1 and not self._alone() and self.parts[0].backend is Backend.FUSED:
-            return self.parts[0].native
         return Served(self.spec, self._ordered(), self.kept, reasons)
 
     def _uncovered(self) -> str:
@@ -165,40 +167,49 @@ class Lowering:
                 held.offers.append(backend)
 
     # many
-    def _translate(self, backend: Backend) -> None:
+    def _translate(self, backend: Backend, whole: Callable[[], Any]) -> None:
         """Stretches of what is left; where one is declined for rows that are named, again without those."""
         free = set(self._free(backend))
         while free:
-            made = self._translated(backend, free)
-            if isinstance(made, list):
-                self.parts = made
-                return
-            free -= made
-            if not made:
+            if backend is Backend.FUSED and len(free) == len(self.computed):
+                made = asked(backend, whole)
+                if made is not None and not isinstance(made, Declined):
+                    self.whole = made
+                    return
+                standing = self._declined(backend, made)
+            else:
+                parts, standing = self._translated(backend, free)
+                if parts:
+                    self.parts = parts
+                    return
+            free -= standing
+            if not standing:
                 return
 
-    def _translated(self, backend: Backend, free: set[int]) -> list[Part] | set[int]:
-        """A part per stretch of the free rows; or the rows that stand in the way, none where nobody can tell."""
+    def _declined(self, backend: Backend, made: Declined | None) -> set[int]:
+        """Notes why, and answers the rows that stand in the way."""
+        declined = made or Declined("it gave no reason")
+        self.reasons[backend.name] = declined.reason
+        return set(declined.rows)
+
+    def _translated(self, backend: Backend, free: set[int]) -> tuple[list[Part], set[int]]:
+        """A part per stretch of the free rows; where one is declined none, and the rows that stand in the way."""
         stretches: dict[Order, list[int]] = {}
         apart = [row for row in self.computed if row not in free]
         self.found = orders(self.spec, self.rows, apart, self.kept)
         for row, order in self.found.items():
             if order.phase == STRETCH:
                 stretches.setdefault(order, []).append(row)
-        parts = []
+        parts: list[Part] = []
         for own in stretches.values():
-            if len(own) == len(self.computed):
-                task = Stretch(self.spec, self.rows, self.results, self.numerics, self.carried)
-            else:
-                task = Stretch(*cut(self.spec, own), self._wanted(own), self.numerics)
-            scheduled = task.rows
+            spec, scheduled = cut(self.spec, own) if len(own) < len(self.computed) else (self.spec, self.rows)
+            task = Stretch(spec, scheduled, self._wanted(own), self.numerics)
             native = asked(backend, partial(backend.offer, task))
             if native is None or isinstance(native, Declined):
-                declined = native or Declined("it gave no reason")
-                self.reasons[backend.name] = declined.reason
-                return set(declined.rows) or (set(own) if len(stretches) > 1 else set())
+                standing = self._declined(backend, native) & set(own)
+                return [], standing or (set(own) if len(stretches) > 1 else set())
             parts.append(Part(backend, own, scheduled, native))
-        return parts
+        return parts, set()
 
     def _wanted(self, own: Sequence[int]) -> frozenset[int]:
         """The rows of a stretch that are kept, or read outside it."""

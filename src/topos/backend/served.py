@@ -86,8 +86,6 @@ class Part(NamedTuple):
         inside = set(self.rows)
         sources = {row: values[row] for row in self.scheduled if row not in inside}
         results: dict[int, Tensor] | None = asked(self.backend, partial(self.native.run, sources))
-        if results is not None:
-            results = {**getattr(self.native, "known", {}), **results}
         opcodes = [spec.rows[row].opcode for row in self.rows] if services.counting() or results is None else []
         by = services.REFERENCE if results is None else self.backend.name
         services.count_all(Counter((services.formula_of(opcode), by) for opcode in opcodes))
@@ -111,8 +109,6 @@ class Part(NamedTuple):
 class Served:
     """Parts and single rows in order. Holds no state: any number of threads may run it at once."""
 
-    counts_itself = True
-
     def __init__(
         self, spec: Spec, units: Sequence[Part | Single], kept: frozenset[int], reasons: Sequence[str]
     ) -> None:
@@ -120,19 +116,15 @@ class Served:
         self._units = units
         self._reasons = reasons
         self._kept = kept
-        self.computed = frozenset(row for row in kept if spec.rows[row].operands)
-        self.known: dict[int, Tensor] = {}
         self._dying = _dying(spec, units, kept)
 
-    def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The value of each kept row that is computed, for the payload of each source."""
-        values = dict(sources)
+    def serve(self, values: dict[int, Tensor]) -> None:
+        """Computes the schedule over the sources in `values`, where each result is put and what is dead goes."""
         with np.errstate(all="ignore"):
             for unit, dying in zip(self._units, self._dying, strict=True):
                 values.update(unit.compute(self._spec, values))
                 for row in dying:
                     values.pop(row, None)
-        return {row: values[row] for row in self._kept if row not in sources}
 
     def explain(self) -> str:
         """Who computes what, in order, then who declined and why."""

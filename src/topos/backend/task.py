@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from topos.backend.formula import Formula
@@ -57,15 +56,13 @@ class Task(NamedTuple):
 class Stretch(NamedTuple):
     """Rows of a spec in order: what a backend that is `TRANSLATED` is asked for, a whole plan or a part of one.
 
-    Rows without operands are sources, whose payloads a run provides. `kept` are the rows whose values are wanted. Of a
-    step, `carried` maps sources to the rows whose values are to be written over them.
+    Rows without operands are sources, whose payloads a run provides. `kept` are the rows whose values are wanted.
     """
 
     spec: Spec
     rows: Sequence[int]
     kept: frozenset[int]
     numerics: Numerics
-    carried: Mapping[int, int] = MappingProxyType({})
 
 
 class Declined(NamedTuple):

@@ -13,9 +13,10 @@ from topos.element.machine import check_arithmetic
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, Stack
 from topos.engine.interpreter import owned
+from topos.engine.liveness import schedule
 from topos.engine.sources import Sources
 from topos.engine.state import State
-from topos.errors import PostureError, ToposError
+from topos.errors import PostureError
 from topos.graph import Parameters
 from topos.graph.spec import Spec
 from topos.op import Movement
@@ -26,24 +27,21 @@ from topos.tensor.evaluate import kernel_of
 class Form(NamedTuple):
     """What runs natively, and what it leaves to do.
 
-    `code` runs, or can only `explain` why it does not; one that `steps` leaves replacements in the State's buffers.
-    `unread` are the carried sources that the schedule does not read.
+    `code` runs (`run`, `run_steps`), serves in place of the interpreter's steps (`serve`), or can only `explain` why it
+    does neither. `others` are the results that no kernel
+    computes; `unread` are the carried sources that the schedule does not read.
     """
 
     code: Any
     runs: bool
-    steps: bool
     others: tuple[int, ...]
     unread: tuple[int, ...]
 
 
 class Native:
-    """What runs a schedule in place of the interpreter, made on first use: for a run, and for a step.
+    """The native forms of a schedule, each made on first use. What they need is a later stage, reached by its name."""
 
-    Who does is decided in a later stage, which is reached by its name.
-    """
-
-    __slots__ = ("_carried", "_entry", "_forms", "_following", "_readable", "_rows", "_sources", "_spec")
+    __slots__ = ("_carried", "_entry", "_forms", "_readable", "_rows", "_sources", "_spec")
 
     def __init__(self, spec: Spec, rows: Sequence[int], entry: Entry, sources: Sources) -> None:
         self._spec = spec
@@ -52,81 +50,49 @@ class Native:
         self._sources = sources
         self._readable = [symbol.index for symbol in entry.results]
         self._carried = tuple(source.index for source in entry.carry)
-        self._following = [following.index for following in entry.carry.values()]
         self._forms: dict[bool, Form] = {}
 
     def form(self, stepping: bool) -> Form:
         """The form of a run, or of a step that replaces what is carried; compiled when it is first asked for."""
+        stepping = stepping and bool(self._carried)
         found = self._forms.get(stepping)
         if found is None:
-            check_arithmetic()  # constants are written out as this thread reads them
-            code = import_module(_LOWERING).lowered(self._spec, self._rows, self._entry, stepping)
-            found = self._forms[stepping] = self._formed(code, stepping)
+            found = self._forms[stepping] = self._made(stepping)
         return found
 
-    def _formed(self, code: Any, stepping: bool) -> Form:
-        if not hasattr(code, "run"):
-            return Form(code, False, False, (), ())
-        steps = stepping and hasattr(code, "run_steps") and not self._entry.backward
-        wanted = self._readable if steps or not stepping else [*self._readable, *self._following]
-        scheduled = set(self._rows)
-        others = tuple(index for index in dict.fromkeys(wanted) if index not in code.computed)
-        return Form(code, True, steps, others, tuple(index for index in self._carried if index not in scheduled))
+    def failed(self, error: Exception) -> None:
+        """Gives the native forms up for what one of them raised, unless it was for want of memory."""
+        if not isinstance(error, MemoryError):
+            code = import_module("topos.backend.lowering").given_up(error)
+            self._forms = {stepping: Form(code, False, (), ()) for stepping in (False, True)}
 
-    def forward(
-        self, form: Form, table: Parameters | State, fed: Feeds, step: int | None = None
-    ) -> dict[int, Tensor] | None:
-        """The values that a run reads; `None` where what ran it has failed, and the interpreter is to do it."""
+    def _count(self, stepping: bool, steps: int = 1) -> None:
+        """Tells whoever keeps a tally what a run has computed."""
+        if services.counting():
+            rows = self._rows if stepping else schedule(self._spec.rows, self._readable)
+            opcodes = [self._spec.rows[index].opcode for index in rows if self._spec.rows[index].operands]
+            services.count_all(Counter((services.formula_of(opcode), "FUSED") for opcode in opcodes * steps))
+
+    def _made(self, stepping: bool) -> Form:
+        check_arithmetic()  # constants are written out as this thread reads them
+        code = import_module("topos.backend.lowering").lowered(self._spec, self._rows, self._entry, stepping)
+        if not hasattr(code, "run"):
+            return Form(code, False, (), ())
+        scheduled = set(self._rows)
+        others = tuple(index for index in self._readable if index not in code.computed)
+        return Form(code, True, others, tuple(index for index in self._carried if index not in scheduled))
+
+    def forward(self, form: Form, table: Parameters | State, fed: Feeds) -> dict[int, Tensor]:
+        """The values that a run answers."""
         self._sources.check(table)
-        given = self._sources.given(table.entries, fed.at(step or 0), isinstance(table, State))
-        values = self._ran(form, given, None)
-        if values is None:
-            return None
+        given = self._sources.given(table.entries, fed.fixed, isinstance(table, State))
+        values: dict[int, Tensor] = form.code.run(given)
+        self._count(self._entry.backward)
         if self._entry.backward:
             return self._retained(form, values, given)
         for index in form.others:
             values[index] = owned(self._known(form, index, given), fed.borrowed)
         return values
-
-    def advance(self, form: Form, state: State, fed: Feeds, steps: int | None) -> dict[int, Tensor] | None:
-        """The values that a step answers, its replacements left in the State's own buffers by the native call.
-
-        So there is no moment at which an interrupt could find half a step.
-        """
-        self._sources.check(state)
-        fixed: Mapping[int, Any] = {**fed.fixed, **fed.stacked} if fed.stacked else fed.fixed
-        with state.lock:
-            held = state.owning(self._carried)
-            given = self._sources.given(held, fixed, True)
-            for index in form.unread:
-                given[index] = self._sources.held(index, held, self._spec.rows[index])
-            values = self._ran(form, given, steps)
-        if values is None:
-            return None
-        for index in form.others:
-            known = self._known(form, index, given)
-            values[index] = owned(known, fed.borrowed) if steps is None else _repeated(known, steps)
-        return values
-
-    def _ran(self, form: Form, given: Mapping[int, Any], steps: int | None) -> dict[int, Tensor] | None:
-        """What the code computes; where it fails, `None`, and another form from now on."""
-        code = form.code
-        try:
-            values: dict[int, Tensor] = code.run(given) if steps is None else code.run_steps(given, steps)
-        except ToposError:
-            raise
-        except Exception as error:
-            self._fail(error, code)
-            return None
-        if services.counting() and not code.counts_itself:
-            opcodes = [self._spec.rows[index].opcode for index in self._rows if self._spec.rows[index].operands]
-            services.count_all(Counter((services.formula_of(opcode), "FUSED") for opcode in opcodes * (steps or 1)))
-        return values
-
-    def _fail(self, error: Exception, code: Any) -> None:
-        after = import_module(_LOWERING).after(error, code)
-        if after is not code:
-            self._forms = {stepping: self._formed(after, stepping) for stepping in (False, True)}
 
     def _retained(self, form: Form, values: dict[int, Tensor], given: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Every value of the schedule; a movement is a view of its operand's."""
@@ -140,11 +106,30 @@ class Native:
                 values[index] = self._known(form, index, given)
         return values
 
+    def advance(self, form: Form, state: State, fed: Feeds, steps: int | None) -> dict[int, Tensor]:
+        """The values that a step answers, its replacements left in the State's own buffers by the native call.
+
+        So there is no moment at which an interrupt could find half a step.
+        """
+        self._sources.check(state)
+        fixed: Mapping[int, Any] = {**fed.fixed, **fed.stacked} if fed.stacked else fed.fixed
+        with state.lock:
+            held = state.owning(self._carried)
+            given = self._sources.given(held, fixed, True)
+            for index in form.unread:
+                given[index] = self._sources.held(index, held, self._spec.rows[index])
+            values: dict[int, Tensor] = form.code.run(given) if steps is None else form.code.run_steps(given, steps)
+        self._count(True, steps or 1)
+        for index in form.others:
+            known = self._known(form, index, given)
+            values[index] = owned(known, fed.borrowed) if steps is None else _repeated(known, steps)
+        return values
+
     def profile(self, table: Parameters | State, fed: Feeds) -> Any:
         """Where the time of a run goes, or of a step on a copy of the State."""
         stepping = isinstance(table, State)
         form = self.form(stepping)
-        if not hasattr(form.code, "frame"):
+        if not form.runs:
             raise PostureError(f"profile: this plan has no native code to time; {form.code.explain()}")
         self._sources.check(table)
         held = table.clone().owning(self._carried) if isinstance(table, State) else table.entries
@@ -158,9 +143,6 @@ class Native:
         if index in given:
             return given[index]
         return form.code.known[index] if index in form.code.known else self._sources.constant(index)
-
-
-_LOWERING = "topos.backend.lowering"
 
 
 def _repeated(payload: Tensor | Stack, steps: int) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from topos.element.machine import check_arithmetic
 from topos.engine import liveness
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, input_index, read_feeds
@@ -17,7 +18,7 @@ from topos.engine.report import Watch
 from topos.engine.run import Run
 from topos.engine.sources import Sources
 from topos.engine.state import State
-from topos.errors import FeedError, ShapeError, UnobservedError
+from topos.errors import FeedError, ShapeError, ToposError, UnobservedError
 from topos.graph import Node, Parameters, Symbol
 from topos.graph.describe import node_lines
 from topos.graph.node import Nodes
@@ -91,13 +92,11 @@ class Plan:
         count = None if steps is None else self._checked_steps(steps)
         fed = self._read(state, feeds, count)
         form = self._native.form(stepping=True)
-        if form.steps:
-            values = self._native.advance(form, state, fed, count)
-            if values is not None:
-                return self._run(values)
+        if form.runs and not self.entry.backward:
+            return self._run(self._native.advance(form, state, fed, count))
         if count is not None:
             return self._advance_many(state, fed, count)
-        values, watch = self._evaluated(state, fed, stepping=True)
+        values, watch = self._evaluated(state, fed) if self.entry.backward else self._step(state, fed)
         state.replace(self._following(values))
         return self._answer(values, watch)
 
@@ -182,7 +181,7 @@ class Plan:
         return self
 
     def explain(self) -> str:
-        """Who computes what, and which nodes share a kernel; or why the plan is interpreted.
+        """Who computes what, and the native groups: which nodes share a kernel; or why the plan is interpreted.
 
         Of an entry that carries, those of a step.
         """
@@ -214,21 +213,31 @@ class Plan:
             raise ShapeError("advance: a selection is no result of several steps")
         return int(steps)
 
-    def _evaluated(
-        self, table: Parameters | State, fed: Feeds, stepping: bool = False, step: int | None = None
-    ) -> tuple[dict[int, Tensor], Watch | None]:
-        """What a run or a step reads, by whoever the plan was lowered to, or the interpreter; and who watched it."""
-        form = self._native.form(stepping)
-        values = self._native.forward(form, table, fed, step) if form.runs and not form.steps else None
-        return self._step(table, fed, step) if values is None else (values, None)
+    def _evaluated(self, table: Parameters | State, fed: Feeds) -> tuple[dict[int, Tensor], Watch | None]:
+        """What a run answers, by the native form where there is one, and who watched it."""
+        form = self._native.form(stepping=False)
+        if not form.runs:
+            return self._step(table, fed)
+        try:
+            return self._native.forward(form, table, fed), None
+        except ToposError:
+            raise
+        except Exception as error:  # the interpreter has the same bits
+            self._native.failed(error)
+            return self._step(table, fed)
 
     def _step(
         self, table: Parameters | State, fed: Feeds, step: int | None = None
     ) -> tuple[dict[int, Tensor], Watch | None]:
-        """One evaluation by the interpreter: what is left of its values, and who watched them."""
+        """One evaluation, row by row or by whoever serves rows: what is left of its values, and who watched them."""
         values = self._sources.payloads(table, fed.at(step or 0))
         watch = Watch(self._spec, step) if self.entry.diagnose else None
-        execute(self._steps, values, watch)
+        code = self._native.form(stepping=True).code
+        if hasattr(code, "serve"):
+            check_arithmetic()
+            code.serve(values)
+        else:
+            execute(self._steps, values, watch)
         for index in self._kept:
             values[index] = owned(values[index], fed.borrowed)
         return values, watch
@@ -248,7 +257,7 @@ class Plan:
         series: dict[int, list[Tensor]] = {index: [] for index in self._readable}
         watched: Watch | None = None
         for step in range(steps):
-            values, watch = self._evaluated(state, fed, True, step)
+            values, watch = self._step(state, fed, step)
             state.replace(self._following(values))
             for index, tensors in series.items():
                 tensors.append(values[index])

@@ -126,7 +126,7 @@ class Deferral:
 
     def run(self) -> None:
         """Works out every number that somebody can still read."""
-        with self._lock:
+        with self._lock, _keeping(None):  # what is computed on the way is not kept back
             given = list(self._nodes)
             nodes = [node for node in given if node.array is None]
             wanted = [node for node in nodes if node.holder is not None and node.holder() is not None]
@@ -206,16 +206,30 @@ def elsewhere(opcode: Opcode, element: Element, tensors: Sequence[Tensor], shape
     return None if isinstance(opcode, Movement) else offered(opcode, element, tensors, shape)
 
 
+class _keeping:
+    """Makes a deferral this thread's inside a block, or none."""
+
+    __slots__ = ("_deferral", "_outer")
+
+    def __init__(self, deferral: Deferral | None) -> None:
+        self._deferral = deferral
+
+    def __enter__(self) -> None:
+        self._outer, _current.deferral = _current.deferral, self._deferral
+
+    def __exit__(self, *facts: object) -> None:
+        _current.deferral = self._outer
+
+
 @contextmanager
 def deferring() -> Iterator[None]:
     """Keeps this thread's instructions back inside the block; at its end, what is still wanted has its numbers."""
-    outer, deferral = _current.deferral, Deferral()
+    deferral = Deferral()
     OPEN.append(deferral)
-    _current.deferral = deferral
     try:
-        yield
+        with _keeping(deferral):
+            yield
     finally:
-        _current.deferral = outer
         OPEN.remove(deferral)
     deferral.run()
 

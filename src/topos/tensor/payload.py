@@ -68,6 +68,11 @@ def rounded(payload: Any, array: Array, element: Element) -> Array:
         return element.admit(array)
 
 
+def digits(array: Array, before: str) -> str:
+    """An array for people, behind what stands before it on its line."""
+    return np.array2string(array, separator=", ", threshold=64, prefix=before)
+
+
 def _check_integers(numbers: Any, element: Element) -> None:
     """Integers among floats, which NumPy turns into floats unasked: as exact as alone, or refused."""
     for number in numbers:

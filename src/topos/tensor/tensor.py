@@ -22,7 +22,7 @@ from topos.tensor.deferred import OPEN, Deferrable, Holder, elsewhere
 from topos.tensor.evaluate import kernel_of
 from topos.tensor.memory import address_of
 from topos.tensor.offer import LEAST_PLACES, multiplies
-from topos.tensor.payload import as_array, element_of, everywhere, rounded
+from topos.tensor.payload import as_array, digits, element_of, everywhere, rounded
 from topos.tensor.selection import checked_ids
 
 
@@ -51,7 +51,8 @@ class Tensor(Deferrable, Composites):
     def __new__(cls, payload: Any, element: Element | None = None) -> Tensor:
         if isinstance(payload, Tensor):
             return payload if element is None else payload.expect(element)
-        _refuse_recorded(payload)
+        if isinstance(payload, Recordable):
+            raise RecordedError(f"payload: wants numbers, got a {type(payload).__name__}; read one with run.of(symbol)")
         if element is not None and not isinstance(element, Element):
             raise ElementError(f"payload: wants an element such as f32, got {element!r}")
         array = as_array(payload)
@@ -77,10 +78,13 @@ class Tensor(Deferrable, Composites):
         return cls.held(array, element, shape)
 
     @classmethod
-    def held(cls, array: Array, element: Element, shape: Shape) -> Tensor:
-        """An array that is known to be of this element and shape; nobody writes to it once the tensor is handed out."""
+    def held(cls, numbers: Array | Holder, element: Element, shape: Shape) -> Tensor:
+        """An array that is known to be of this element and shape, which nobody writes to; or what will have one."""
         tensor = object.__new__(cls)
-        tensor._array = array
+        if isinstance(numbers, Holder):
+            tensor._holder = numbers
+        else:
+            tensor._array = numbers
         tensor.element = element
         tensor.ids = None
         tensor.shape = shape
@@ -135,18 +139,6 @@ class Tensor(Deferrable, Composites):
         tensor.shape = Shape((ids.size, vocab))
         return tensor
 
-    @classmethod
-    def _found(cls, found: Array | Holder, element: Element, shape: Shape) -> Tensor:
-        """What computed elsewhere: numbers, or who works them out when they are first read."""
-        if not isinstance(found, Holder):
-            return cls.of(found, element, shape)
-        tensor = object.__new__(cls)
-        tensor._holder = found
-        tensor.element = element
-        tensor.ids = None
-        tensor.shape = shape
-        return tensor
-
     def among(self, common: Element) -> Tensor:
         """This tensor as a spec over `common` has it: what an instruction over selections alone answers is of it."""
         if self.ids is None or self._common is common:
@@ -170,7 +162,7 @@ class Tensor(Deferrable, Composites):
         if OPEN or prod(shapes[0]) >= LEAST_PLACES or (spread is None and multiplies(opcode, shapes)):
             found = elsewhere(opcode, element, tensors, shape)
             if found is not None:
-                return Tensor._found(found, element, shape)
+                return Tensor.held(found, element, shape)
         with np.errstate(all="ignore"):
             return Tensor.of(kernel_of(opcode)(opcode, element, tensors), element, shape)
 
@@ -284,8 +276,8 @@ class Tensor(Deferrable, Composites):
 
     def __repr__(self) -> str:
         if self.ids is not None:
-            return f"Tensor.selection({_digits(self.ids, 'Tensor.selection(')}, {self.vocab})"
-        return f"Tensor({_digits(self.numpy(), 'Tensor(')}, {self.element})"
+            return f"Tensor.selection({digits(self.ids, 'Tensor.selection(')}, {self.vocab})"
+        return f"Tensor({digits(self.numpy(), 'Tensor(')}, {self.element})"
 
 
 def constant(shape: Shape, element: Element, count: int) -> Tensor:
@@ -304,14 +296,5 @@ def operand_tensor(payload: Any, element: Element, spread: Shape | None) -> Tens
     return Tensor.filled(spread, tensor, element) if spread and is_number(payload) else tensor
 
 
-def _refuse_recorded(payload: Any) -> None:
-    if isinstance(payload, Recordable):
-        raise RecordedError(f"payload: wants numbers, got a {type(payload).__name__}; read one with run.of(symbol)")
-
-
 def _selected(ids: Array, vocab: int) -> Tensor:
     return Tensor.selection(ids, vocab, absent=-1)
-
-
-def _digits(array: Array, before: str) -> str:
-    return np.array2string(array, separator=", ", threshold=64, prefix=before)

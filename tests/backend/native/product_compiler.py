@@ -108,6 +108,11 @@ def _run(function: CompiledKernel, block: Any, tiles: list[int]) -> None:
         function.run(block, tile)
 
 
+def block_of(arrays: Sequence[Any]) -> Any:
+    """An argument block of arrays that live on elsewhere."""
+    return (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
+
+
 _CACHE: dict[tuple[ProductTask, Target], Compiled] = {}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from topos import reference  # noqa: E402
-from topos.backend.native.products import Results, explain, product  # noqa: E402
+from topos.backend.native.products import ProductTask, explain, product  # noqa: E402
+from topos.backend.native.products.choice import Choice  # noqa: E402
+from topos.backend.native.target import Target  # noqa: E402
 from topos.element import bf16, f32, f64  # noqa: E402
 from topos.testing import assert_same_bits  # noqa: E402
 
@@ -238,40 +241,72 @@ def test_explanation() -> None:
     )
 
 
-def doubled(results: Results) -> str:
-    return results.text.let(f"fadd {results.kind} {results.value}, {results.value}")
+@pytest.fixture
+def packed_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes products pack an operand once for all tiles, whatever pays."""
+    module = importlib.import_module("topos.backend.native.products.product")
+    elect = module.elect
 
+    def force(operand: str) -> None:
+        def forced(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
+            choice = elect(task, target, is_folded)
+            tiles = {"row_tiles": min(3, choice.rows.groups), "column_tiles": min(2, choice.panels.groups)}
+            kind = {"kind": "packed", "packs_left": True, "packs_right": True, "shared": operand, "chunk": 2}
+            return cast(Choice, choice._replace(pack_tiles=min(3, choice.shared_units), **tiles, **kind))
 
-@each_element
-@pytest.mark.parametrize("shape", [(3, 5, 2), (20, 30, 40), (20, 1030, 40), (2, 30, 64)])
-def test_an_epilogue_runs_once_before_the_store(element: str, shape: tuple[int, int, int]) -> None:
-    for layouts in (("plain", "plain"), ("transposed", "transposed")):
-        left, right = operands(element, *shape, layouts)
-        out = np.zeros((shape[0], shape[2]), left.dtype)
-        target = TARGETS["host"]
-        function = compiler.Compiled(product(compiler.task_of(left, right, out, element), target, doubled), target)
-        block, _scratch = compiler.arguments_of(left, right, out, function.scratch_bytes)
-        function.run(block)
-        assert_same_bits(
-            out, ELEMENTS[element].mul(reference.matmul(ELEMENTS[element], left, right), out.dtype.type(2))
-        )
+        monkeypatch.setattr(module, "elect", forced)
+        monkeypatch.setattr(compiler, "_CACHE", {})
+
+    return force
 
 
 @each_element
 @pytest.mark.parametrize("target", ["x86-64-v3", "host"])
-def test_both_operands_packed(element: str, target: str) -> None:
+@pytest.mark.parametrize("operand", ["left", "right"])
+def test_an_operand_packed_once_for_all_tiles(
+    element: str, target: str, operand: str, packed_once: Callable[[str], None]
+) -> None:
     if target not in TARGETS:
         pytest.skip(f"this machine runs no {target}")
-    left, right = operands(element, 1030, 37, 1040, ("plain", "transposed"))
-    out = np.zeros((1030, 1040), left.dtype)
-    assert "left packed too" in explain(compiler.task_of(left, right, out, element), TARGETS[target])
+    packed_once(operand)
+    for shape, layouts, batch in (
+        ((45, 37, 130), ("plain", "transposed"), ()),
+        ((61, 1030, 90), ("transposed", "plain"), ()),
+        ((33, 520, 70), ("strided", "reversed"), (2,)),
+    ):
+        left, right = operands(element, *shape, layouts, batch=batch)
+        out = np.zeros((*batch, shape[0], shape[2]), left.dtype)
+        kernels = product(compiler.task_of(left, right, out, element), TARGETS[target])
+        assert [kernel.name.split("_")[0] for kernel in kernels] == ["packing", "product"]
+        check(element, target, left, right, threads=2)
+
+
+def test_large_squares_pack_an_operand_once() -> None:
+    task = compiler.task_of(*operands("f32", 1024, 1024, 1024), np.zeros((1024, 1024), np.float32), "f32")
+    assert explain(task, compiler.V4) == (
+        "packed: the right operand is copied into panels, block of terms by block; register tile 14 rows x 2 vectors; "
+        "left packed too; left packed once for all tiles; 2 blocks of terms; 8 tiles"
+    )
+
+
+@each_element
+@pytest.mark.parametrize("target", ["x86-64", "host"])
+def test_few_results_of_many_terms(element: str, target: str) -> None:
+    for layouts, out in ((("plain", "transposed"), "plain"), (("transposed", "reversed"), "strided")):
+        left, right = operands(element, 20, 7 * 512 + 5, 35, layouts, specials=0.0003)
+        task = compiler.task_of(left, right, np.zeros((20, 35), left.dtype), element)
+        assert "the totals of 8 blocks of terms added in order" in explain(task, TARGETS[target])
+        check(element, target, left, right, out, threads=2)
+    left, right = operands(element, 5, 8 * 512, 7, ("transposed", "plain"))
     check(element, target, left, right, threads=2)
 
 
 @pytest.mark.slow
 @each_element
-def test_both_operands_packed_over_blocks(element: str) -> None:
-    check(element, "host", *operands(element, 1030, 545, 1040, ("plain", "transposed"), specials=0.0001), threads=3)
+@pytest.mark.parametrize("layouts", [("plain", "transposed"), ("transposed", "transposed"), ("strided", "reversed")])
+def test_packed_once_over_blocks(element: str, layouts: tuple[str, str]) -> None:
+    for rows, columns in ((300, 1040), (1040, 300)):
+        check(element, "host", *operands(element, rows, 545, columns, layouts, specials=0.0001), threads=3)
 
 
 @pytest.mark.slow

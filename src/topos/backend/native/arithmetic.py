@@ -34,7 +34,7 @@ class Arithmetic:
 
     # memory
     def load(self, pointer: Operand, count: Integer | None = None, align: int = 0) -> Lanes:
-        """Neighbouring numbers from an address on; of the first `count` lanes where given, and zeros in the others.
+        """Neighbouring numbers from an address on; of the first `count` lanes where given (see `absent`).
 
         `align` is what the address is a multiple of in bytes, where that is more than the size of a number.
         """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from topos.backend.native.groups import Group, Lowering
-from topos.op import Cast, Elementwise
+from topos.op import Cast, Elementwise, MatMul
 
 
 class Carry(NamedTuple):
@@ -59,8 +59,12 @@ def _replaces(lowering: Lowering, source: int, following: int, last: Mapping[int
 
 
 def _reads_where_it_writes(lowering: Lowering, group: Group, source: int) -> bool:
-    """Whether a group is one loop over its places that reads a source only at the place that it writes."""
-    if not all(isinstance(lowering.spec.rows[row].opcode, Elementwise | Cast) for row in group.rows):
+    """Whether a group works place by place, and reads a source only at the place that it writes."""
+    rows, first = lowering.spec.rows, group.rows[0]
+    contracted = rows[first].operands if isinstance(rows[first].opcode, MatMul) else ()
+    if not all(isinstance(rows[row].opcode, Elementwise | Cast) for row in group.rows[bool(contracted) :]):
+        return False
+    if source in {lowering.view(operand).row for operand in contracted}:
         return False
     views = [lowering.views[operand] for operand in group.reads]
     return all(view.is_dense() and view.shape == group.shape for view in views if view.row == source)

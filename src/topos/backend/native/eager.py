@@ -36,6 +36,11 @@ class _Kind:
         self.refused = False
 
 
+class _Thread(threading.local):
+    making = False
+
+
+_thread = _Thread()
 _kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
 _lock = threading.Lock()
 
@@ -45,7 +50,7 @@ def served(work: Work, saved_ns: float) -> list[Array] | None:
 
     A program is made when one would have saved as much as it costs: so nobody ever loses more than that twice.
     """
-    if environment("TOPOS_NATIVE") == "0":
+    if environment("TOPOS_NATIVE") == "0" or _thread.making:
         return None
     laid = [laid_out(source.dense(f32)) if source.ids is None else (source.ids, None) for source in work.sources]
     layouts = [layout for _, layout in laid]
@@ -83,11 +88,14 @@ def _kind(key: Hashable, work: Work) -> _Kind:
 
 def _made(work: Work, layouts: Sequence[Layout | None]) -> EagerProgram | None:
     """The program of some work, or `None` where there is no native code for it."""
+    _thread.making = True  # tensors that the making computes with are not offered
     try:
         program = EagerProgram(work, layouts)
     except (ToposError, OSError, RuntimeError) as error:
         warnings.warn(f"tensor: no native kernel, NumPy computes: {error}", RuntimeWarning, stacklevel=2)
         return None
+    finally:
+        _thread.making = False
     return program if program.native else None
 
 

@@ -11,7 +11,7 @@ from topos.backend.native.lowered import executable
 from topos.element import Element, f32
 from topos.element.element import Array
 from topos.graph.spec import Ids, Row, Spec
-from topos.op import INPUT, Cast, Elementwise, Fold, Indexing, MatMul, Movement, Opcode, Sum, SumAlong
+from topos.op import INPUT, Opcode
 from topos.shape import Shape
 from topos.tensor import Tensor, services
 from topos.tensor.work import Source, Work
@@ -32,7 +32,7 @@ class EagerProgram:
         found = executable(self._spec, range(len(self._spec.rows)), self._wanted, {})
         self._executable = found if isinstance(found, Executable) else None
         backend = "SIMD" if len(work.steps) == 1 else "FUSED"
-        self._counts = Counter((formula(step.opcode), backend) for step in work.steps)
+        self._counts = Counter((services.formula_of(step.opcode), backend) for step in work.steps)
 
     @property
     def native(self) -> bool:
@@ -40,12 +40,17 @@ class EagerProgram:
         return self._executable is not None
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """What is wanted, of the sources' dense arrays or ids; each result in a buffer of its own."""
+        """What is wanted, of the sources' dense arrays or ids; each result in a buffer of its own, and counted."""
+        results = self.numbers(arrays)
+        services.count_all(self._counts)
+        return results
+
+    def numbers(self, arrays: Sequence[Array]) -> list[Array]:
+        """The same for whoever counts it elsewhere."""
         assert self._executable is not None
         results = self._executable.run(
             {row: self._payload(row, array) for row, array in zip(self._sources, arrays, strict=True)}
         )
-        services.count_all(self._counts)
         known = self._executable.known
         return [(results[row] if row in results else known[row]).dense(self._element(row)) for row in self._wanted]
 
@@ -73,20 +78,5 @@ class EagerProgram:
     def _payload(self, row: int, array: Array) -> Tensor:
         ids = self._spec.ids.get(row)
         if ids is not None:
-            return Tensor.selection(array, ids.vocab, absent=-1)
+            return Tensor._of_ids(array, ids.vocab, f32)
         return Tensor.of(array, self._element(row), self._spec.rows[row].shape)
-
-
-def formula(opcode: Opcode) -> str:
-    """Under which name an instruction is counted."""
-    return next((name for kinds, name in _FORMULAS if isinstance(opcode, kinds)), "REDUCE")
-
-
-_FORMULAS: list[tuple[tuple[type[Opcode], ...], str]] = [
-    ((MatMul,), "GEMM"),
-    ((Elementwise, Cast), "MAP"),
-    ((Sum, SumAlong), "SUM"),
-    ((Movement,), "MOVE"),
-    ((Indexing,), "INDEX"),
-    ((Fold,), "FOLD"),
-]

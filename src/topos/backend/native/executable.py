@@ -28,8 +28,6 @@ INTERRUPTIBLE_S = 0.02
 class Executable:
     """The schedule of a plan as native code. Holds no state: any number of threads may run it at once."""
 
-    counts_itself = False
-
     def __init__(self, lowering: Lowering, program: Program, results: Iterable[int], target: Target) -> None:
         self.lowering = lowering
         self.program = program
@@ -126,7 +124,8 @@ def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
 
 def _known(lowering: Lowering, row: int) -> Tensor:
     """A result that no kernel writes: one number at every place, or no place at all."""
-    return _everywhere(lowering.spec, row, lowering.constants.get(row, Tensor(0.0)))
+    spec, found = lowering.spec, lowering.constants.get(row)
+    return _everywhere(spec, row, Tensor(0.0, element_of(spec, row)) if found is None else found)
 
 
 def _everywhere(spec: Spec, row: int, number: Tensor) -> Tensor:

@@ -10,16 +10,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from topos.backend.native.absorption import absorb
 from topos.backend.native.placement import WHOLE, Placement
 from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
 from topos.backend.native.views import View, dense, moved
+from topos.backend.native.widening import widened_by_products
 from topos.engine.liveness import volume
 from topos.graph.spec import Spec
-from topos.op import Cast, Elementwise, Movement, Opcode, Stop, Sum
+from topos.op import Cast, Elementwise, MatMul, Movement, Opcode, Stop, Sum
 from topos.op.reduction import AlongAxis
 from topos.shape import Shape
 from topos.tensor import Tensor
+
+MOST_SCHEDULED = 20_000
+"""Rows that are compiled whatever they hold: writing their text takes a second."""
+WORTH_A_ROW = 1024
+"""Numbers per row, on average, that are worth compiling more rows than that."""
+
+
+def declined(spec: Spec, scheduled: Sequence[int]) -> str | None:
+    """Why a schedule is not worth native code: it would take far longer to compile than to interpret."""
+    count = len(scheduled)
+    if count <= MOST_SCHEDULED or sum(spec.rows[row].shape.volume for row in scheduled) >= WORTH_A_ROW * count:
+        return None
+    return f"{count} nodes of few numbers each take longer to compile than to interpret"
 
 
 class Group(NamedTuple):
@@ -52,9 +69,11 @@ class Lowering:
         self.constants: dict[int, Tensor] = {}
         self._placement = Placement(self.spec, self.views)
         self._signs = Signs(self.spec, self.constants)
+        self._widened = widened_by_products(self.spec, scheduled, self.kept)
         for row in scheduled:
             self._place(row)
             self._signs.meet(row)
+        absorb(self._placement, self.spec, self.views, self.kept)
         self.groups = self._groups()
 
     def view(self, row: int) -> View:
@@ -81,11 +100,13 @@ class Lowering:
         opcode = self.spec.rows[row].opcode
         if opcode.is_source:
             self._source(row, opcode)
-        elif not self._is_address(row, opcode):
+        elif not self._is_number(row, opcode) and not self._is_address(row, opcode):
             if isinstance(opcode, Elementwise | Cast):
                 self._placement.elementwise(row)
             elif isinstance(opcode, Sum | AlongAxis):
                 self._placement.reduction(row)
+            elif isinstance(opcode, MatMul):
+                self._placement.product(row)
             else:
                 self._placement.alone(row, f"{opcode.name} has a kernel of its own")
             self.views[row] = dense(row, self.spec.rows[row].shape)
@@ -98,6 +119,15 @@ class Lowering:
         else:
             self.constants[row] = constant
 
+    def _is_number(self, row: int, opcode: Opcode) -> bool:
+        """Whether a row is worked out here, once, since its operands are one number everywhere."""
+        operands = self.spec.rows[row].operands
+        if not isinstance(opcode, Elementwise | Cast) or not all(operand in self.constants for operand in operands):
+            return False
+        with np.errstate(all="ignore"):
+            self.constants[row] = opcode.express([self.constants[operand] for operand in operands])
+        return True
+
     def _is_address(self, row: int, opcode: Opcode) -> bool:
         """Whether a row is another one's numbers, read elsewhere or as they are; a result has a buffer of its own."""
         if isinstance(opcode, Movement) and self.spec.rows[row].operands[0] in self.constants:
@@ -107,6 +137,8 @@ class Lowering:
             return False
         if isinstance(opcode, Movement):
             view = self.moved(row)
+        elif row in self._widened:
+            view = self._narrow(self.spec.rows[row].operands[0])
         else:
             copied = self.spec.rows[row].operands[0] if isinstance(opcode, Stop) else self._signs.zero_addend(row)
             if copied in self.constants:
@@ -116,6 +148,9 @@ class Lowering:
         if view is not None:
             self.views[row] = view
         return view is not None
+
+    def _narrow(self, operand: int) -> View | None:
+        return None if operand in self.constants or self.is_one_hot(operand) else self.views[operand]
 
     def moved(self, row: int) -> View | None:
         """Where a movement's numbers are read in its operand's buffer, or `None` where they have to be copied."""

@@ -37,11 +37,11 @@ class Read:
         self.vocab = vocab
         self.is_still = False
 
-    def hot(self, function: Function, m: Arithmetic, place: Place) -> Lanes:
-        """The one-hot at a place, as numbers of `m`."""
-        columns = _Lines(function, m, place)
+    def hot(self, function: Function, m: Arithmetic, place: Place, mask: Operand | None = None) -> Lanes:
+        """The one-hot at a place, as numbers of `m`; only of the lanes where a mask holds."""
+        columns = _Lines(function, m, place, mask)
         if len(self.maps) == 2:
-            chosen = columns.ids(self.pointer, columns.counted(self.maps[0], 0), self.maps[0][-1] == 0)
+            chosen = columns.ids(self.pointer, columns.counted(self.maps[0], 0), self.maps[0][-1] == 0 and mask is None)
             found = chosen == columns.counted(self.maps[1], self.column)
         else:
             places, type = columns.counted(self.maps[0], self.column), columns.type
@@ -57,11 +57,12 @@ class Read:
 class _Lines:
     """The integers of the lanes at a place."""
 
-    def __init__(self, function: Function, m: Arithmetic, place: Place) -> None:
+    def __init__(self, function: Function, m: Arithmetic, place: Place, mask: Operand | None) -> None:
         self.function = function
         self.reading = m.reading
         self.place = place
         self.type = m.reading.type("i64")
+        self.mask = mask
 
     def counted(self, map: Sequence[int], first: int) -> Lanes:
         """`first` and the strides times the indices, of every lane."""
@@ -79,14 +80,18 @@ class _Lines:
     def ids(self, pointer: Operand, rows: Lanes, one: bool) -> Lanes:
         """The ids of rows; `one` where all lanes have the same."""
         function, lanes, type = self.function, self.reading.lanes, self.type
-        if one or lanes == 1:
+        if one or (lanes == 1 and self.mask is None):
             text = rows.text
             if lanes > 1:
                 text = function.let_text(f"extractelement {rows}, i64 0")
             place = function.offset(pointer, INT64, Operand(INT64, text))
             return self.reading.lanes_of(function.spread(type, function.load(INT64, place, 8)))
         pointers = function.let(self.reading.type("ptr"), f"getelementptr inbounds i64, ptr {pointer.text}, {rows}")
-        mask = function.prefix(lanes, lanes if self.place.lanes is None else self.place.lanes)
+        mask = self.mask
+        if mask is None:
+            mask = function.prefix(lanes, lanes if self.place.lanes is None else self.place.lanes)
+        if lanes == 1:
+            return self.reading.lanes_of(function.load_masked(type, pointers, mask, 8))
         name = f"masked.gather.{type.suffix}.{pointers.type.suffix}"
         places = Operand(pointers.type, f"align 8 {pointers.text}")
         return self.reading.lanes_of(function.call(type, name, places, mask, zeros(type)))

@@ -11,7 +11,7 @@ from topos.backend.native.groups import Lowering
 from topos.backend.native.ids import Read, dense_read, one_hot
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.program import Operand as Pointer
-from topos.backend.native.registers import INT64, POINTER, Integer, Operand, Type, listed, zeros
+from topos.backend.native.registers import INT64, POINTER, Integer, Operand, Type, absent, listed
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.views import View
@@ -62,12 +62,12 @@ def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list
 class Frame:
     """A kernel in the making: the pointers of its operands, its loops and its memory."""
 
-    def __init__(self, lowering: Lowering, target: Target, lanes: int) -> None:
+    def __init__(self, lowering: Lowering, target: Target, lanes: int, function: Function | None = None) -> None:
         self.lowering = lowering
         self.spec = lowering.spec
         self.target = target
         self.lanes = lanes
-        self.function = Function()
+        self.function = Function() if function is None else function
         self.reading = NativeReading(self.function, lanes, target)
         self.pointers: list[Pointer] = []
         self.reads: dict[int, Read] = {}
@@ -140,7 +140,23 @@ class Frame:
         type = m.reading.type(m.stored)
         places, mask = self._apart(m, first, step, place.lanes)
         name = f"masked.gather.{type.suffix}.{places.type.suffix}"
-        return m._opened(self.function.call(type, name, places, mask, zeros(type)))
+        return m._opened(self.function.call(type, name, places, mask, absent(type)))
+
+    def value_where(self, row: int, place: Place, wanted: Element, mask: Operand) -> Lanes:
+        """A row's numbers at the lanes where a mask holds; the memory of the others is not touched."""
+        read = self.reads.get(row)
+        if read is None:
+            return self.value(row, place, wanted)
+        if read.element is None:
+            return read.hot(self.function, self.arithmetic(wanted), place, mask)
+        m, steps = self.arithmetic(read.element), read.maps[0]
+        first = m.offset(read.pointer, self.offset(steps, place))
+        type = m.reading.type(m.stored)
+        if steps[-1] == 1 or self.lanes == 1:
+            return m._opened(self.function.load_masked(type, first, mask, m.bytes))
+        places, _ = self._apart(m, first, steps[-1], None)
+        name = f"masked.gather.{type.suffix}.{places.type.suffix}"
+        return m._opened(self.function.call(type, name, places, mask, absent(type)))
 
     def store(self, m: Arithmetic, value: Lanes, pointer: Operand, steps: Sequence[int], place: Place) -> None:
         """Puts lanes at a place of a buffer whose strides per axis of the nest are `steps`."""
@@ -258,6 +274,11 @@ class Frame:
         """
         whole = extent // self.lanes * self.lanes
         self.function.loop(begin, self.function.least(end, whole), self.lanes, lambda index: body(index, None))
+        self.rest(end, extent, body)
+
+    def rest(self, end: Integer, extent: int, body: Callable[[Integer, int | None], None]) -> None:
+        """Runs the body for what is left of an axis after its whole vectors, where `end` reaches so far."""
+        whole = extent // self.lanes * self.lanes
         rest = extent - whole
         if rest and isinstance(end, int):
             body(whole, rest)

@@ -81,7 +81,7 @@ class Passes:
         opcode = recorded.opcode
         full = [base for base in bases if not self._lowering.is_across(base)]
         heavy = 4 if isinstance(opcode, Div | Sqrt) else 1
-        own = 2 if isinstance(opcode, LogSoftmax) else 100 if is_dear(self._lowering, row) else heavy
+        own = 2 if isinstance(opcode, LogSoftmax) else 100 if is_dear(self._lowering.spec, row) else heavy
         self._costs[row] = min(100, own + sum(self._costs[base] for base in full))
         if not self._is_reduction(row):
             self.stage[row] = at

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from topos.backend.native.costs import is_dear
 from topos.backend.native.views import View, dense_strides, flat
 from topos.graph.spec import Spec
 from topos.op import LogSoftmax, Sum
@@ -19,20 +20,28 @@ MOST_ROWS = 128
 """Rows in one loop: longer chains are cut, so that equal stretches of them print equal kernels."""
 NEAR = 64
 """How many drafts later a row may still join one."""
+MOST_FINISHING = 12
+"""Rows that join a product: each is written out for every form of its last vectors."""
 WHOLE = -1
 """In place of an axis: all of them together, in row-major order."""
 SMALL = 1 << 13
 """Elements that one thread sums by itself, so that their sum can be read in the same kernel."""
 
+LONG = 8
+"""Places of a row from which on what is done once per row takes no time."""
+
 
 class Draft:
     """A kernel in the making; `why` says why its first row began it."""
 
-    __slots__ = ("axis", "is_loop", "row_shape", "rows", "shape", "why")
+    __slots__ = ("axis", "is_loop", "is_product", "row_shape", "rows", "shape", "why")
 
-    def __init__(self, shape: Shape, is_loop: bool, why: str, axis: int | None = None) -> None:
+    def __init__(
+        self, shape: Shape, is_loop: bool, why: str, axis: int | None = None, is_product: bool = False
+    ) -> None:
         self.shape = shape
         self.is_loop = is_loop
+        self.is_product = is_product
         self.why = why
         self.rows: list[int] = []
         self.axis: int | None = None
@@ -44,6 +53,14 @@ class Draft:
         """From now on the loop goes along an axis."""
         self.axis = axis
         self.row_shape = Shape() if axis == WHOLE else self.shape.without_axis(axis)
+
+    def is_columns(self) -> bool:
+        """Whether memory is walked along its lines by the lanes, and not by the loop."""
+        return self.axis is not None and self.axis != WHOLE and prod(self.shape[self.axis + 1 :]) > 1
+
+    def is_long(self) -> bool:
+        """Whether one more number per row is little beside what is done at each place of the row."""
+        return self.axis != WHOLE and self.axis is not None and self.shape[self.axis] >= LONG
 
     def has_rows(self) -> bool:
         """Whether what stands for each row is at hand while the rows are walked again."""
@@ -65,23 +82,44 @@ class Placement:
         self.drafts.append(Draft(self._spec.rows[row].shape, False, why))
         self._put(row, len(self.drafts) - 1)
 
+    def product(self, row: int) -> None:
+        """A kernel that cheap elementwise rows over its result may join, where its leading axes are all its own."""
+        recorded = self._spec.rows[row]
+        leading = recorded.shape.rank - 2
+        views = [self._views.get(operand) for operand in recorded.operands]
+        own = leading == 0 or all(view is not None and all(view.strides[:leading]) for view in views)
+        why = "MatMul has a kernel of its own"
+        self.drafts.append(Draft(recorded.shape, False, why, is_product=own and recorded.shape.volume > 1))
+        self._put(row, len(self.drafts) - 1)
+
     def elementwise(self, row: int) -> None:
         """Into the first loop of its shape, or of its shape's rows, that runs late enough; or a new one."""
         shape = self._spec.rows[row].shape
         earliest, why, near = self._earliest(row, shape)
         for at in range(earliest, min(len(self.drafts), earliest + NEAR)):
             draft = self.drafts[at]
+            if draft.is_product and at == earliest and near:
+                if self._finishes(row, draft):
+                    self._put(row, at)
+                    return
+                why = f"the product %{draft.rows[0]} takes few rows, cheap ones of its element"
             if not draft.is_loop or len(draft.rows) >= MOST_ROWS:
                 continue
-            if shape == draft.shape and (draft.axis != WHOLE or self._is_flat(row)):
+            if shape == draft.shape and self._joins(row, draft, at == earliest and near):
                 self._put(row, at)
                 return
-            if shape == draft.row_shape and at == earliest and near:
+            if shape == draft.row_shape and ((at == earliest and near) or draft.is_long()):
                 self._put(row, at)
                 self.across.add(row)
                 return
         self.drafts.append(Draft(shape, True, why))
         self._put(row, len(self.drafts) - 1)
+
+    def _joins(self, row: int, draft: Draft, near: bool) -> bool:
+        """Whether a loop over its shape is the place for a row; columns are walked for what needs their sums alone."""
+        if draft.axis == WHOLE:
+            return self._is_flat(row)
+        return near or not draft.is_columns()
 
     def reduction(self, row: int) -> None:
         """Into the loop of its operand, or another over the same axis; or a new one."""
@@ -102,6 +140,12 @@ class Placement:
             self.across.add(row)
 
     # where
+    def _finishes(self, row: int, draft: Draft) -> bool:
+        """Whether a row is cheap enough to be worked out in a product's registers, and of its element."""
+        spec, elements = self._spec, {self._spec.rows[draft.rows[0]].element, None}
+        cheap = not is_dear(spec, row) and len(draft.rows) <= MOST_FINISHING
+        return cheap and {spec.rows[at].element for at in (row, *spec.rows[row].operands)} <= elements
+
     def _put(self, row: int, at: int) -> None:
         self.drafts[at].rows.append(row)
         self.home[row] = at
@@ -130,6 +174,8 @@ class Placement:
         draft, view = self.drafts[at], self._views[operand]
         base = view.row
         own = self._spec.rows[base].shape
+        if draft.is_product and shape == own and _is_same(view, own, dense_strides(own)):
+            return ""
         if not draft.is_loop:
             return f"%{base} is the result of a kernel of another kind"
         if base not in self.across:
@@ -167,11 +213,15 @@ class Placement:
 
     def _other_axis(self, at: int, shape: Shape, axis: int) -> str:
         draft = self.drafts[at]
+        if draft.is_product:
+            return f"%{draft.rows[0]} is a product"
         if shape != draft.shape:
             return "it is one number for each row of a loop"
         if len(draft.rows) >= MOST_ROWS:
             return "its loop is full"
         if draft.axis is None:
+            if axis != WHOLE and prod(shape[axis + 1 :]) > 1:
+                return "columns are summed in a loop of their own"
             if axis == WHOLE and not all(self._is_flat(row) for row in draft.rows):
                 return "its loop reads something in another order"
             return ""

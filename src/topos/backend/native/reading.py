@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topos.backend.native.arithmetic import has_arithmetic
-from topos.element import Element, bf16, f32, f64
+from topos.element import Element, f32, f64
 from topos.op import Cast, MatMul, MaxAlong, Opcode, Reduction, Scatter
-
-BUILT_IN = frozenset({f32, f64, bf16})
+from topos.tensor.work import BUILT_IN
 
 
 def has_reading(opcode: Opcode, element: Element, operands: Sequence[Element]) -> bool:

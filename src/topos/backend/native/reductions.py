@@ -8,13 +8,12 @@ from __future__ import annotations
 from math import prod
 
 from topos.backend.native.arithmetic import Arithmetic
-from topos.backend.native.costs import is_dear, lanes_up_to, weight
+from topos.backend.native.costs import is_dear, lanes_up_to
 from topos.backend.native.evaluator import Evaluator, Value
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.nest import Frame, Place, merged
 from topos.backend.native.passes import Gathered, Passes
 from topos.backend.native.placement import WHOLE
-from topos.backend.native.program import Call
 from topos.backend.native.registers import Integer, Operand
 from topos.backend.native.rows import LANES, Accumulator, Across, Along, finite_or_zero
 from topos.backend.native.target import Target
@@ -22,14 +21,6 @@ from topos.backend.native.views import dense, dense_strides, flat
 from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.op import LogSoftmax, LogSumExp
 from topos.shape import Shape
-
-
-def row_group(lowering: Lowering, group: Group, target: Target) -> Call | None:
-    """The kernel of a group that walks one axis."""
-    assert group.axis is not None
-    rows = Rows(lowering, group, target)
-    tiles = rows.all_rows()
-    return Call((rows.frame.kernel("rows" if rows.is_along else "columns", tiles),), rows.frame.pointers)
 
 
 class Rows:
@@ -64,7 +55,7 @@ class Rows:
             return lanes_up_to(LANES, self.extent)
         spec = self.lowering.spec
         items = [(spec.rows[row].element or spec.element).accumulator.dtype.itemsize for row in self.group.rows]
-        registers = 1 if any(is_dear(self.lowering, row) for row in self.group.rows) else 4
+        registers = 1 if any(is_dear(self.lowering.spec, row) for row in self.group.rows) else 4
         return lanes_up_to(registers * target.lanes(max(items)), prod(self.shape[self.axis + 1 :]))
 
     # operands
@@ -114,18 +105,8 @@ class Rows:
         return [o for o in full if self.lowering.is_one_hot(o) or not flat(self.lowering.views[o])]
 
     # rows
-    def all_rows(self) -> int:
-        """Every row of the group; answers the number of tiles."""
-        size = prod(self.shape) * weight(self.lowering, self.group.rows)
-        if self.is_along:
-            return self.frame.tiled([*self.before, 1], size, lambda outer, begin, end: self._row(outer, 0, None))
-
-        def columns(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
-            self.frame.vectors(begin, end, self.after[-1], lambda index, count: self._row(outer, index, count))
-
-        return self.frame.tiled([*self.before, *self.after], size, columns)
-
-    def _row(self, outer: tuple[Integer, ...], inner: Integer, count: int | None) -> None:
+    def row(self, outer: tuple[Integer, ...], inner: Integer, count: int | None) -> None:
+        """All passes over a row, or a register's worth of rows."""
         self.begin(outer, inner, count)
         for index in range(self.passes.count):
             gathered = self.passes.gathered[index]

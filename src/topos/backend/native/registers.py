@@ -106,3 +106,13 @@ def listed(type: Type, numbers: tuple[float, ...]) -> Operand:
 def zeros(type: Type) -> Operand:
     """Zero bits in every lane."""
     return Operand(type, "zeroinitializer")
+
+
+def absent(type: Type) -> Operand:
+    """What lanes hold that were not loaded: ones, which are also what an `i16` of a bfloat16 holds; integers zero.
+
+    Not zeros: LLVM 22.1.0 takes `0 / 0` for zero in a lane that it knows to be zero.
+    """
+    if type.floating:
+        return constant(type, 1.0)
+    return constant(type, 0x3F80 if type.item == "i16" else 0)

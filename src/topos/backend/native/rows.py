@@ -223,11 +223,11 @@ class Across:
         largest = function.loop(0, terms, 1, at, largest)
         reached = range(min(terms, LANES))
         return [
-            self._fold(each, [self._at(each.m, room, lane) for lane in reached])
+            self.folded(each, [self._at(each.m, room, lane) for lane in reached])
             for each, room in zip(sums, rooms, strict=True)
         ], largest
 
-    def _fold(self, wanted: Accumulator, held: list[Lanes]) -> Lanes:
+    def folded(self, wanted: Accumulator, held: list[Lanes]) -> Lanes:
         """The lanes in halves; one that no term reached would add `+0.0` to what is never -0.0: nothing."""
         if not held:
             return wanted.neutral()

@@ -11,6 +11,7 @@ from topos.op.elementwise import Add, Maximum, Mul, Select, Step, Stop, Sub
 from topos.op.maps import ErfDerivative, Exp, Sqrt
 from topos.op.reduction import MaxAlong
 from topos.tensor import Tensor
+from topos.tensor.work import BUILT_IN
 
 _EITHER = (Add,)
 _FIRST = (Sub, Sqrt, Stop, Movement, Gather)
@@ -27,43 +28,43 @@ class Signs:
         self._spec = spec
         self._constants = constants
         self._proved: set[int] = set()
+        self._zeros: dict[int, str] = {}
 
     def meet(self, row: int) -> None:
         """The next row of the schedule, its operands met before."""
-        if self._prove(row):
+        constant = self._constants.get(row)
+        if constant is not None:
+            number = float(constant.scalar())
+            if number == 0.0:
+                self._zeros[row] = str(number)
+            if str(number) != "-0.0":
+                self._proved.add(row)
+        elif self._prove(row):
             self._proved.add(row)
 
     def zero_addend(self, row: int) -> int | None:
         """The operand that an addition copies bit for bit, where the other one is a zero."""
         recorded = self._spec.rows[row]
-        if type(recorded.opcode) is not Add:
+        if type(recorded.opcode) is not Add or recorded.element not in BUILT_IN:
             return None
         left, right = recorded.operands
         for kept, other in ((left, right), (right, left)):
-            zero = self._zero(other)
-            same = self._spec.rows[kept].element is recorded.element and not self._spec.is_selection(kept)
-            if zero is not None and same and (zero == "-0.0" or kept in self._proved):
+            zero = self._zeros.get(other)
+            if zero is None or not (zero == "-0.0" or kept in self._proved):
+                continue
+            if self._spec.rows[kept].element is recorded.element and not self._spec.is_selection(kept):
                 return kept
         return None
 
-    def _zero(self, row: int) -> str | None:
-        constant = self._constants.get(row)
-        if constant is None:
-            return None
-        number = float(constant.scalar())
-        return str(number) if number == 0.0 else None
-
     def _prove(self, row: int) -> bool:
-        if row in self._constants:
-            return self._zero(row) != "-0.0"
         recorded = self._spec.rows[row]
-        opcode, known = recorded.opcode, [operand in self._proved for operand in recorded.operands]
+        opcode = recorded.opcode
         if self._spec.is_selection(row) or isinstance(opcode, _ALWAYS):
             return True
         if isinstance(opcode, _ACCUMULATED):
             element = recorded.element or self._spec.element
             return element.accumulator is element
-        return self._by_operands(row, known)
+        return self._by_operands(row, [operand in self._proved for operand in recorded.operands])
 
     def _by_operands(self, row: int, known: Sequence[bool]) -> bool:
         recorded = self._spec.rows[row]
@@ -73,7 +74,7 @@ class Signs:
         if isinstance(opcode, _FIRST):
             return known[0]
         if isinstance(opcode, Select | Maximum):
-            return all(known[-2:]) or (isinstance(opcode, Maximum) and self._zero(recorded.operands[0]) == "0.0")
+            return all(known[-2:]) or (isinstance(opcode, Maximum) and self._zeros.get(recorded.operands[0]) == "0.0")
         if isinstance(opcode, Mul):
             return recorded.operands[0] == recorded.operands[1]
         if isinstance(opcode, Pad):

@@ -16,11 +16,10 @@ from topos.backend.native.registers import (
     Integer,
     Operand,
     Type,
-    constant,
+    absent,
     listed,
     vector,
     written,
-    zeros,
 )
 
 RARELY = ', !prof !{!"branch_weights", i32 1, i32 2000}'
@@ -237,7 +236,7 @@ class Function:
         return self.let(truth, f"icmp slt {listed(index, tuple(range(lanes)))}, {spread.text}")
 
     def load_first(self, type: Type, pointer: Operand, count: Integer, align: int) -> Operand:
-        """The first `count` lanes from an address on; the others are zero and their memory is not touched."""
+        """The first `count` lanes from an address on; the memory of the others is not touched."""
         if isinstance(count, int) and count >= type.lanes:
             return self.load(type, pointer, align)
         return self.load_masked(type, pointer, self.prefix(type.lanes, count), align)
@@ -254,16 +253,16 @@ class Function:
             self.store_masked(value, pointer, self.prefix(value.type.lanes, count), align)
 
     def load_masked(self, type: Type, pointer: Operand, mask: Operand, align: int) -> Operand:
-        """The lanes where the mask holds; the others are zero and their memory is not touched."""
+        """The lanes where the mask holds; the memory of the others is not touched."""
         if type.lanes == 1:
             return self._load_where(type, pointer, mask, align)
         name = f"masked.load.{type.suffix}.p0"
-        return self.call(type, name, Operand(POINTER, f"align {align} {pointer.text}"), mask, zeros(type))
+        return self.call(type, name, Operand(POINTER, f"align {align} {pointer.text}"), mask, absent(type))
 
     def _load_where(self, type: Type, pointer: Operand, mask: Operand, align: int) -> Operand:
         before, loaded = self.block, []
         self.when(mask, lambda: loaded.append((self.load(type, pointer, align), self.block)))
-        return self.join(type, [*loaded, (constant(type, 0), before)])
+        return self.join(type, [*loaded, (absent(type), before)])
 
     def store_masked(self, value: Operand, pointer: Operand, mask: Operand, align: int) -> None:
         """Puts the lanes where the mask holds; the memory of the others is not touched.

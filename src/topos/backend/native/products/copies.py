@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topos.backend.native.products.kind import Kind
-from topos.backend.native.products.pack import pack_left, pack_right
+from topos.backend.native.products.pack import left_sizes, pack_left, pack_right
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
@@ -24,7 +24,7 @@ def panel_shapes(kind: Kind) -> list[tuple[int, int]]:
 
 def left_functions(kind: Kind, target: Target) -> list[str]:
     """What packs row groups."""
-    return [pack_left(kind, rows, target) for rows, _ in kind.choice.rows.sizes]
+    return [pack_left(kind, rows, target) for rows in left_sizes(kind)]
 
 
 def right_functions(kind: Kind) -> list[str]:
@@ -59,9 +59,15 @@ class Copies:
         def one(group: str) -> None:
             row = choice.rows.start(text, group)
             source = text.at(self.left, text.mul(row, choice.task.left[0] * self.kind.left.item_bytes))
-            arguments = f"(ptr {source}, ptr {self.group_place(base, group, origin)}, i64 {self.terms})"
-            name = f"@{self.kind.name}_left"
-            choice.rows.each(text, group, 0, 0, lambda rows, _: text.do(f"call void {name}_{rows}{arguments}"))
+            goal = self.group_place(base, group, origin)
+            found = left_sizes(self.kind)
+
+            def call(rows: int, _: int) -> None:
+                last = (rows - 1) * choice.task.left[0] * self.kind.left.item_bytes
+                name = f"@{self.kind.name}_left_{rows if rows in found else found[0]}"
+                text.do(f"call void {name}(ptr {source}, ptr {goal}, i64 {self.terms}, i64 {last})")
+
+            choice.rows.each(text, group, 0, 0, call)
 
         text.loop(first, end, 1, lambda group, _: one(group))
 

@@ -60,10 +60,8 @@ class _Dots:
         for (row, column), total in zip(places, totals, strict=True):
             value = text.let(f"insertelement {self.one.vector} poison, {scalar} {total}, i32 0")
             offset = row * self.task.out[0] + column * self.task.out[1]
-            turned = self.kind.choice.is_turned
-            where = (column, row) if turned else (row, column)
-            results = Results(text, value, self.one.vector, str(where[0]), str(where[1]), 1, turned)
-            self.one.finish(text.at(self.work.out, offset * self.one.item_bytes), 1, results, self.kind.epilogue)
+            results = Results(value, self.work.product, str(row), str(column), 1)
+            self.kind.finish(text, results, text.at(self.work.out, offset * self.one.item_bytes), self.one)
 
     def blocks(
         self, places: list[tuple[int, int]], totals: Sequence[str], start: str, side: int, terms: int

@@ -12,6 +12,7 @@ from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
 
 _FEW_ROWS = 4  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
+_STREAM_BYTES = 256
 _RESIDENT_BYTES = 4 << 20  # a right operand below this is read again and again from the caches as it lies
 
 
@@ -52,11 +53,14 @@ _KINDS: tuple[tuple[str, Callable[[_Shape], bool], str], ...] = (
 )
 
 
-def elect(task: ProductTask, target: Target) -> Choice:
-    """The first kind whose condition holds for the better of the two equal forms."""
+def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
+    """The first kind whose condition holds for the better of the two equal forms.
+
+    `is_folded` lets leading axes become rows or columns.
+    """
     if 0 in (task.rows, task.columns, task.batches):
         return Choice("nothing", "there are no results", task)
-    plain = folded(task)
+    plain = folded(task) if is_folded else task
     width = target.lanes(8 if task.element == "f64" else 4)
     exchanged = turned(plain)
     is_turned = _score(exchanged, width) > _score(plain, width)
@@ -65,7 +69,9 @@ def elect(task: ProductTask, target: Target) -> Choice:
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
-        choice = choice._replace(panels=split(-(-best.columns // width), 1))
+        # A chain takes four cycles a term: two of them side by side are worth more than one.
+        chains = 2 if kind == "lines" and best.rows == 1 else 1
+        choice = choice._replace(panels=split(-(-best.columns // width), chains))
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
     elif kind != "dots":
         rows, vectors = _register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
@@ -77,7 +83,8 @@ def elect(task: ProductTask, target: Target) -> Choice:
 def _score(task: ProductTask, width: int) -> float:
     """How well a form suits vectors along its columns: filled lanes, whole loads, whole stores."""
     loads = 1.0 if task.right[1] == 1 or task.columns == 1 else 0.8
-    stores = 1.0 if task.out[1] == 1 or task.columns == 1 else 0.9
+    # Numbers stored one by one take some tens of multiply-adds a vector.
+    stores = 1.0 if task.out[1] == 1 or task.columns == 1 else (task.terms + 2) / (task.terms + 40)
     return _Shape(task, width, 0).fills() * loads * stores
 
 
@@ -104,7 +111,9 @@ def _register_tile(task: ProductTask, target: Target, width: int, row_cycles: fl
                 total += steps * row_count * panel_count
         return total * (1 + 0.01 * (len(row_groups.sizes) + len(panels.sizes)))
 
-    return min(_register_tiles(target), key=cycles)
+    # A matrix that is read once streams best in short lines: the hardware follows each on its way down the rows.
+    widest = 8 if task.rows > 2 else max(1, _STREAM_BYTES // (width * task.right_bytes))
+    return min((tile for tile in _register_tiles(target) if tile[1] <= widest), key=cycles)
 
 
 def _register_tiles(target: Target) -> Iterator[tuple[int, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from topos.backend.native.products.kind import Kind
-from topos.backend.native.products.regions import Regions
+from topos.backend.native.products.regions import Regions, base
 from topos.backend.native.products.text import Text
 
 
@@ -16,6 +16,7 @@ class Work(NamedTuple):
     `scratch` is the tile's own; `shared` is where the shared operand of this product was packed.
     """
 
+    product: str
     left: str
     right: str
     out: str
@@ -28,10 +29,10 @@ class Work(NamedTuple):
 def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None]) -> str:
     """The definition of `@name`: the body once for every product of the batch that is the tile's."""
     choice, text = kind.choice, Text(kind.helpers)
-    pointers = operands(text)
+    pointers = operands(text, kind)
     shared = scratch = "poison"
     if regions is not None and regions.scratch_bytes(choice.tiles):
-        shared = regions.base(text, argument(text, 3))
+        shared = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
         scratch = text.at(shared, text.add(text.mul("%tile", regions.tile_bytes), regions.shared_bytes))
     column_tile, rest = digit(text, "%tile", choice.column_tiles)
     row_tile, batch_tile = digit(text, rest, choice.row_tiles)
@@ -43,7 +44,7 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
         packed = shared
         if regions is not None and regions.shared_bytes:
             packed = text.at(shared, text.mul(product, regions.product_bytes))
-        body(text, Work(left, right, out, scratch, packed, groups, panels))
+        body(text, Work(product, left, right, out, scratch, packed, groups, panels))
 
     batches = choice.task.batches
     if batches == 1:
@@ -59,9 +60,13 @@ def argument(text: Text, place: int) -> str:
     return text.let(f"load ptr, ptr {text.at('%arguments', 8 * place)}, align 8")
 
 
-def operands(text: Text) -> list[str]:
-    """The pointers to left, right and out."""
-    return [argument(text, place) for place in range(3)]
+def operands(text: Text, kind: Kind) -> list[str]:
+    """The pointers to left, right and out: of some terms, where those begin and where their totals go."""
+    span = kind.span
+    if span is None:
+        return [argument(text, place) for place in range(3)]
+    out = text.at(base(text, argument(text, kind.scratch_place)), span.out)
+    return [text.at(argument(text, 0), span.left), text.at(argument(text, 1), span.right), out]
 
 
 def digit(text: Text, number: str, base: int) -> tuple[str, str]:

@@ -5,8 +5,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from topos.backend.native.products.choice import Choice
-from topos.backend.native.products.lanes import Epilogue, Lanes
+from topos.backend.native.products.epilogue import Epilogue, Finish, internal, parameters
+from topos.backend.native.products.lanes import Lanes, Results
+from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+
+
+class Span(NamedTuple):
+    """A product of some of the terms: its results lie in the scratch, not at the third argument. All in bytes."""
+
+    room: int
+    """What the results of all such products take, at the start of the scratch."""
+    out: int
+    """Where in it these results begin."""
+    left: int
+    right: int
+    """Where the terms begin after the first number of either operand."""
 
 
 class Kind(NamedTuple):
@@ -19,12 +33,52 @@ class Kind(NamedTuple):
     right: Lanes
     epilogue: Epilogue | None
     helpers: dict[str, str]
+    """What the text needs beside it, by its first line."""
+    functions: dict[str, str]
+    """The definitions of functions that the text calls, by their names."""
+    span: Span | None = None
+    """The terms, where they are not all."""
+    pointers: int = 0
+    """How many arguments stand between `out` and the scratch."""
+
+    @property
+    def scratch_place(self) -> int:
+        """Where the scratch stands among the arguments."""
+        return 3 + self.pointers
+
+    @property
+    def room_bytes(self) -> int:
+        """What stands in the scratch before this kernel's own."""
+        return self.span.room if self.span else 0
+
+    def finish(self, text: Text, results: Results, pointer: str, lanes: Lanes | None = None) -> None:
+        """Finished results to their places from a pointer on, or to the epilogue."""
+        lanes, (along, across) = lanes or self.lanes, (self.choice.task.out[1], self.choice.is_turned)
+        if self.epilogue is None:
+            lanes.finish(text, pointer, along, results)
+            return
+        name = f"{self.name}_finish_{lanes.width}_{results.active}"
+        if name not in self.functions:
+            wanted = Finish(name, lanes.width, results.active, across, parameters(lanes.scalar, lanes.width))
+            definition = self.epilogue.define(wanted)
+            self.functions[name] = internal(definition.text)
+            for helper in definition.helpers:
+                text.need(helper)
+        value = lanes.rounded(text, results.value)
+        kind = lanes.vector
+        if lanes.width == 1:
+            kind, value = lanes.scalar, text.let(f"extractelement {kind} {value}, i32 0")
+        row, column = (results.column, results.row) if across else (results.row, results.column)
+        place = f"i64 {results.product}, i64 {row}, i64 {column}"
+        text.do(f"call void @{name}(ptr %arguments, {kind} {value}, {place})")
 
 
-def kind_of(name: str, choice: Choice, target: Target, epilogue: Epilogue | None) -> Kind:
-    """The kind of a choice, its helpers still to be found."""
+def kind_of(
+    choice: Choice, target: Target, epilogue: Epilogue | None, span: Span | None = None, pointers: int = 0
+) -> Kind:
+    """The kind of a choice, its name and helpers still to be found."""
     task = choice.task
     own, left, right = (
         Lanes(task.element, target, stored=stored) for stored in (task.element, task.left_element, task.right_element)
     )
-    return Kind(name, choice, own, left, right, epilogue, {})
+    return Kind("", choice, own, left, right, epilogue, {}, {}, span, pointers)

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from topos.backend.native.products.fused import fused
 from topos.backend.native.products.task import ITEM_BYTES
 from topos.backend.native.products.text import Text
-from topos.backend.native.products.transpose import transposed
+from topos.backend.native.products.transpose import Units, transposed
 from topos.backend.native.target import Target
 
 _ITEMS = {"bf16": "i16", "f32": "float", "f64": "double"}
 
 
 class Results(NamedTuple):
-    """A vector of finished results: its first `active` lanes, from (`row`, `column`) on.
+    """A vector of finished results: its first `active` lanes, along the columns that are computed.
 
-    The lanes run along the columns, or along the rows where `along_rows`.
+    They belong to one product of the batch, from (`row`, `column`) on in the form that is computed.
     """
 
-    text: Text
     value: str
-    kind: str
+    product: str
     row: str
     column: str
     active: int
-    along_rows: bool
-
-
-Epilogue = Callable[[Results], str]
-"""From results to what is stored instead, in the accumulator's type; bf16 rounds after it."""
 
 
 class Lanes:
@@ -73,9 +67,7 @@ class Lanes:
             packed = text.let(f"load {self.scalar}, ptr {pointer}, align {self.wide_bytes}") if wide else ""
             loaded = packed or self.number(text, pointer)
             first = text.let(f"insertelement {self.vector} poison, {self.scalar} {loaded}, i32 0")
-            return text.let(
-                f"shufflevector {self.vector} {first}, {self.vector} poison, {self._order([0] * self.width)}"
-            )
+            return text.let(f"shufflevector {self.vector} {first}, {self.vector} poison, {_order([0] * self.width)}")
         # Every half of every lane, then the lower halves shifted out: the number never leaves the vector registers.
         halves = f"<{2 * self.width} x i16>"
         loaded = text.let(f"load i16, ptr {pointer}, align 2")
@@ -101,28 +93,55 @@ class Lanes:
 
     def gather(self, text: Text, pointer: str, stride: int, active: int) -> str:
         """The first `active` lanes from numbers `stride` apart, the others zero."""
+        return self._beside(text, [text.at(pointer, lane * stride * self.item_bytes) for lane in range(active)])
+
+    def _beside(self, text: Text, places: Sequence[str]) -> str:
+        """Numbers from some places in the first lanes, the other lanes zero."""
         kind = f"<{self.width} x {self.item}>"
         value = "zeroinitializer"
-        for lane in range(active):
-            place = text.at(pointer, lane * stride * self.item_bytes)
+        for lane, place in enumerate(places):
             loaded = text.let(f"load {self.item}, ptr {place}, align {self.item_bytes}")
             value = text.let(f"insertelement {kind} {value}, {self.item} {loaded}, i32 {lane}")
         return self._widened(text, value, self.width)
 
     def transposed(self, text: Text, pointer: str, stride: int, active: int) -> list[str]:
-        """`width` consecutive numbers of `active` lines `stride` apart: vector `k` holds number `k` of every line.
+        """`width` consecutive numbers of `active` lines `stride` apart: vector `k` holds number `k` of every line."""
+        return self.turned(text, [text.at(pointer, lane * stride * self.item_bytes) for lane in range(active)])
 
-        Lanes beyond `active` repeat the last line.
-        """
-        lines = []
-        for lane in range(self.width):
-            place = text.at(pointer, min(lane, active - 1) * stride * self.item_bytes)
-            lines.append(self.load(text, place, self.width))
+    def turned(self, text: Text, lines: Sequence[str]) -> list[str]:
+        """The same of lines from some places on; lanes beyond them repeat the last line."""
+        lines = [lines[min(lane, len(lines) - 1)] for lane in range(self.width)]
+        if self.width * self.item_bytes < 16:
+            offsets = [step * self.item_bytes for step in range(self.width)]
+            return [self._beside(text, [text.at(line, offset) for line in lines]) for offset in offsets]
+        # Two bf16 change places as one word.
+        unit, size = ("i32", 4) if self.item == "i16" else (self.item, self.item_bytes)
+        lane = 16 // size
 
-        def shuffle(one: str, two: str, order: list[int]) -> str:
-            return text.let(f"shufflevector {self.vector} {one}, {self.vector} {two}, {self._order(order)}")
+        def load(line: int, piece: int) -> str:
+            return text.let(f"load <{lane} x {unit}>, ptr {text.at(lines[line], 16 * piece)}, align {self.item_bytes}")
 
-        return transposed(lines, 16 // self.wide_bytes, shuffle)
+        def mix(one: str, two: str, order: Sequence[int], size: int = self.width) -> str:
+            kind = f"<{size} x {unit}>"
+            return text.let(f"shufflevector {kind} {one}, {kind} {two}, {_order(order)}")
+
+        units = Units(load, lambda one, two, size: mix(one, two, range(2 * size), size), mix)
+        found = transposed(self.width, lane, self.width * self.item_bytes // 16, units)
+        return [value for vector in found for value in self._opened(text, vector)]
+
+    def _opened(self, text: Text, vector: str) -> list[str]:
+        """A transposed vector as accumulators; of words, their lower and then their upper halves."""
+        if self.item != "i16":
+            return [self._widened(text, vector, self.width)]
+        words, real = f"<{self.width} x i32>", f"<{self.width} x float>"
+        halves = [
+            text.let(f"shl {words} {vector}, splat (i32 16)"),
+            text.let(f"and {words} {vector}, splat (i32 -65536)"),
+        ]
+        narrow = [text.let(f"bitcast {words} {half} to {real}") for half in halves]
+        if self.scalar == "float":
+            return narrow
+        return [text.let(f"fpext {real} {half} to {self.vector}") for half in narrow]
 
     # arithmetic
     def fma(self, text: Text, a: str, b: str, c: str) -> str:
@@ -152,11 +171,9 @@ class Lanes:
         mask = f"<{self.width} x i1> {self._mask(active)}"
         text.do(f"call void {name}({kind} {value}, ptr align {size} {pointer}, {mask})")
 
-    def finish(self, pointer: str, stride: int, results: Results, epilogue: Epilogue | None) -> None:
-        """Finished results: through the epilogue, rounded, to their places `stride` apart."""
-        text = results.text
-        value = epilogue(results) if epilogue is not None else results.value
-        value = rounded(text, value, self.width) if self.item == "i16" else value
+    def finish(self, text: Text, pointer: str, stride: int, results: Results) -> None:
+        """Finished results, rounded, to their places `stride` apart."""
+        value = _rounded(text, results.value, self.width) if self.item == "i16" else results.value
         if stride == 1:
             self.keep(text, pointer, value, results.active, self.item)
             return
@@ -165,11 +182,18 @@ class Lanes:
             place = text.at(pointer, lane * stride * self.item_bytes)
             text.do(f"store {self.item} {one}, ptr {place}, align {self.item_bytes}")
 
-    def _order(self, lanes: Sequence[int]) -> str:
-        return f"<{self.width} x i32> <" + ", ".join(f"i32 {lane}" for lane in lanes) + ">"
+    def rounded(self, text: Text, value: str) -> str:
+        """Accumulators as numbers of the element, still in the accumulators' type."""
+        if self.item != "i16":
+            return value
+        return self._widened(text, _rounded(text, value, self.width), self.width)
 
     def _intrinsic(self, what: str, item: str) -> str:
         return f"@llvm.masked.{what}.v{self.width}{ {'i16': 'i16', 'float': 'f32', 'double': 'f64'}[item] }.p0"
+
+
+def _order(lanes: Sequence[int]) -> str:
+    return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {lane}" for lane in lanes) + ">"
 
 
 def prefetch(text: Text, pointer: str, write: bool, locality: int) -> None:
@@ -178,7 +202,7 @@ def prefetch(text: Text, pointer: str, write: bool, locality: int) -> None:
     text.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {int(write)}, i32 {locality}, i32 1)")
 
 
-def rounded(text: Text, value: str, width: int) -> str:
+def _rounded(text: Text, value: str, width: int) -> str:
     """f32 as the bits of bf16, to nearest even, in integers; NaN stays NaN with its sign."""
     real, word, narrow = (f"<{width} x {kind}>" for kind in ("float", "i32", "i16"))
     bits = text.let(f"bitcast {real} {value} to {word}")

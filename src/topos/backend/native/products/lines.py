@@ -23,7 +23,7 @@ def _panels(kind: Kind, text: Text, work: Work) -> None:
     tail = task.columns % lanes.width
 
     def panel(index: str, _: Sequence[str]) -> None:
-        column = text.mul(index, lanes.width)
+        column = text.mul(kind.choice.panels.start(text, index), lanes.width)
         right = text.at(work.right, text.mul(column, task.right[1] * kind.right.item_bytes))
         out = text.at(work.out, text.mul(column, task.out[1] * lanes.item_bytes))
         kind.choice.panels.each(
@@ -31,42 +31,42 @@ def _panels(kind: Kind, text: Text, work: Work) -> None:
             index,
             tail,
             lanes.width,
-            lambda _, active: _Panel(kind, text, active).run(work.left, right, out, column),
+            lambda vectors, active: _Panel(kind, text, work, vectors, active).run(right, out, column),
         )
 
     text.loop(*work.panels, 1, panel)
 
 
 class _Panel:
-    """One vector of columns."""
+    """Some vectors of columns, the last one of `active`; a chain for every vector and row."""
 
-    def __init__(self, kind: Kind, text: Text, active: int) -> None:
-        self.kind, self.text, self.active = kind, text, active
+    def __init__(self, kind: Kind, text: Text, work: Work, vectors: int, active: int) -> None:
+        self.kind, self.text, self.work = kind, text, work
         self.task, self.lanes = kind.choice.task, kind.lanes
-        self.rows = self.task.rows
+        self.actives = [self.lanes.width] * (vectors - 1) + [active]
+        self.places = [(vector, row) for vector in range(vectors) for row in range(self.task.rows)]
 
-    def run(self, left: str, right: str, out: str, column: str) -> None:
+    def run(self, right: str, out: str, column: str) -> None:
         """All blocks, then the store."""
         text, lanes = self.text, self.lanes
         terms, count = self.task.terms, -(-self.task.terms // BLOCK)
-        totals = ["zeroinitializer"] * self.rows
+        totals = ["zeroinitializer"] * len(self.places)
 
         def block(index: str, values: Sequence[str]) -> list[str]:
             start = text.mul(index, BLOCK)
             here = str(terms) if count == 1 else text.least(text.let(f"sub i64 {terms}, {start}"), BLOCK)
-            return self.added(values, self.block(left, right, start, here))
+            return self.added(values, self.block(self.work.left, right, start, here))
 
         if count == 1:
             totals = block("0", totals)
         else:
             totals = text.loop("0", str(count), 1, block, [(lanes.vector, total) for total in totals])
-        for row, total in enumerate(totals):
-            where = [str(row), column]
-            if self.kind.choice.is_turned:
-                where.reverse()
-            results = Results(text, total, lanes.vector, where[0], where[1], self.active, self.kind.choice.is_turned)
-            pointer = text.at(out, row * self.task.out[0] * lanes.item_bytes)
-            lanes.finish(pointer, self.task.out[1], results, self.kind.epilogue)
+        for (vector, row), total in zip(self.places, totals, strict=True):
+            place = text.add(column, vector * lanes.width)
+            results = Results(total, self.work.product, str(row), place, self.actives[vector])
+            offset = row * self.task.out[0] + vector * lanes.width * self.task.out[1]
+            pointer = text.at(out, offset * lanes.item_bytes)
+            self.kind.finish(text, results, pointer)
 
     def added(self, totals: Sequence[str], sums: Sequence[str]) -> list[str]:
         return [self.lanes.add(self.text, one, two) for one, two in zip(totals, sums, strict=True)]
@@ -77,25 +77,33 @@ class _Panel:
         lefts, rights = self.kind.left, self.kind.right
         left = text.at(left, text.mul(start, task.left[1] * lefts.item_bytes))
         right = text.at(right, text.mul(start, task.right[0] * rights.item_bytes))
-        kinds = [lanes.vector] * self.rows
+        kinds = [lanes.vector] * len(self.places)
+        vector_bytes = lanes.width * task.right[1] * rights.item_bytes
 
         def squares(term: str, values: Sequence[str]) -> list[str]:
             source = text.at(right, text.mul(term, rights.item_bytes))
             self.prefetch(source)
             place = text.at(left, text.mul(term, task.left[1] * lefts.item_bytes))
-            for step, spread in enumerate(rights.transposed(text, source, task.right[1], self.active)):
+            lines = [
+                rights.transposed(text, text.at(source, vector * vector_bytes), task.right[1], active)
+                for vector, active in enumerate(self.actives)
+            ]
+            for step, spread in enumerate(zip(*lines, strict=True)):
                 values = self.chained(values, text.at(place, step * task.left[1] * lefts.item_bytes), spread)
             return list(values)
 
         def single(term: str, values: Sequence[str]) -> list[str]:
             source = text.at(right, text.mul(term, rights.item_bytes))
-            spread = rights.gather(text, source, task.right[1], self.active)
+            spread = [
+                rights.gather(text, text.at(source, vector * vector_bytes), task.right[1], active)
+                for vector, active in enumerate(self.actives)
+            ]
             return self.chained(values, text.at(left, text.mul(term, task.left[1] * lefts.item_bytes)), spread)
 
         def carried(sums: Sequence[str]) -> list[tuple[str, str]]:
             return list(zip(kinds, sums, strict=True))
 
-        sums = ["zeroinitializer"] * self.rows
+        sums = ["zeroinitializer"] * len(self.places)
         rest = task.terms % lanes.width
         if not rest:
             return text.loop("0", terms, lanes.width, squares, carried(sums))
@@ -111,17 +119,21 @@ class _Panel:
         left_over = text.less(whole, terms)
         return text.when(left_over, lambda: text.loop(whole, terms, 1, single, carried(sums)), lambda: sums, kinds)
 
-    def chained(self, sums: Sequence[str], left: str, right: str) -> list[str]:
-        """One term onto the chain of every row."""
+    def chained(self, sums: Sequence[str], left: str, rights: Sequence[str]) -> list[str]:
+        """One term onto every chain."""
         text, lanes = self.text, self.lanes
         stride = self.task.left[0] * self.kind.left.item_bytes
-        spreads = [self.kind.left.splat(text, text.at(left, row * stride)) for row in range(self.rows)]
-        return [lanes.fma(text, spread, right, value) for spread, value in zip(spreads, sums, strict=True)]
+        spreads = [self.kind.left.splat(text, text.at(left, row * stride)) for row in range(self.task.rows)]
+        return [
+            lanes.fma(text, spreads[row], rights[vector], value)
+            for (vector, row), value in zip(self.places, sums, strict=True)
+        ]
 
     def prefetch(self, source: str) -> None:
         """The same terms of the next panel, into L2: a hardware prefetcher follows no more than a few lines at once."""
         if self.task.columns * self.task.terms * self.kind.right.item_bytes < _PREFETCH_BYTES:
             return
-        for lane in range(self.lanes.width):
-            ahead = self.text.at(source, (self.lanes.width + lane) * self.task.right[1] * self.kind.right.item_bytes)
+        columns = len(self.actives) * self.lanes.width
+        for column in range(columns):
+            ahead = self.text.at(source, (columns + column) * self.task.right[1] * self.kind.right.item_bytes)
             prefetch(self.text, ahead, write=False, locality=2)

@@ -39,6 +39,8 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
     `totals` is None where one block is all.
     """
     text, lanes, choice = Text(kind.helpers), kind.lanes, kind.choice
+    if kind.epilogue is not None:
+        text.do(f"%room = alloca [{shape.rows * shape.vectors} x {lanes.vector}], align 64")
     places = [(row, vector) for row in range(shape.rows) for vector in range(shape.vectors)]
 
     def step(_: str, values: Sequence[str]) -> list[str]:
@@ -63,7 +65,8 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
     else:
         _accumulate(text, kind, shape, totals, sums)
     arguments = "ptr noalias %left, ptr noalias %right, ptr %out, ptr %totals, i64 %terms, i1 %first, i1 %last"
-    head = f"internal void {micro_name(kind, shape)}({arguments}, i64 %row, i64 %column) noinline nounwind"
+    arguments += ", i64 %row, i64 %column" + ", ptr %arguments, i64 %product" * (kind.epilogue is not None)
+    head = f"internal void {micro_name(kind, shape)}({arguments}) noinline nounwind"
     assert choice.task.terms
     return text.function(head)
 
@@ -80,7 +83,7 @@ def _prefetch_operands(text: Text, kind: Kind, shape: Shape, left: str, right: s
 
 def _prefetch_results(text: Text, kind: Kind, shape: Shape, totals: Totals | None) -> None:
     """Where this tile ends up, before its chains run: its rows lie apart, on many pages."""
-    if kind.choice.task.out[1] != 1 and (totals is None or totals.in_out):
+    if totals is None and (kind.choice.task.out[1] != 1 or kind.epilogue is not None):
         return
     row_bytes = kind.choice.task.out[0] * kind.lanes.item_bytes if totals is None else totals.row_bytes
     base = "%out" if totals is None else "%totals"
@@ -93,7 +96,7 @@ def _prefetch_results(text: Text, kind: Kind, shape: Shape, totals: Totals | Non
 def _strides(kind: Kind, shape: Shape) -> tuple[int, int]:
     """Bytes from one term to the next, on the left and on the right."""
     choice, lanes = kind.choice, kind.lanes
-    left = shape.rows * lanes.wide_bytes if choice.packs_left else choice.task.left[1] * kind.left.item_bytes
+    left = choice.rows.largest * lanes.wide_bytes if choice.packs_left else choice.task.left[1] * kind.left.item_bytes
     right = choice.task.right[0] * kind.right.item_bytes
     return left, shape.vectors * lanes.width * lanes.wide_bytes if choice.packs_right else right
 
@@ -116,20 +119,29 @@ def _active(kind: Kind, shape: Shape, vector: int) -> int:
 
 
 def _finish(text: Text, kind: Kind, shape: Shape, values: Sequence[str]) -> None:
-    """Results to their places."""
+    """Results to their places, or row by row to the epilogue, whose text stands in a loop."""
     task, lanes = kind.choice.task, kind.lanes
+
+    def one(value: str, row: str | int, vector: int, pointer: str) -> None:
+        where = text.add("%row", row), text.add("%column", vector * lanes.width)
+        kind.finish(text, Results(value, "%product", *where, _active(kind, shape, vector)), pointer)
+
+    if kind.epilogue is None:
+        for place, value in enumerate(values):
+            row, vector = divmod(place, shape.vectors)
+            offset = row * task.out[0] + vector * lanes.width * task.out[1]
+            one(value, row, vector, text.at("%out", offset * lanes.item_bytes))
+        return
+    size = lanes.width * lanes.wide_bytes
     for place, value in enumerate(values):
-        row, vector = divmod(place, shape.vectors)
-        offset = row * task.out[0] + vector * lanes.width * task.out[1]
-        pointer = text.at("%out", offset * lanes.item_bytes)
-        where = ["%row", "%column"]
-        if kind.epilogue is not None:
-            where = [text.add("%row", row), text.add("%column", vector * lanes.width)]
-        if kind.choice.is_turned:
-            where.reverse()
-        active = _active(kind, shape, vector)
-        results = Results(text, value, lanes.vector, where[0], where[1], active, kind.choice.is_turned)
-        lanes.finish(pointer, task.out[1], results, kind.epilogue)
+        lanes.keep(text, text.at("%room", place * size), value, lanes.width)
+
+    def line(row: str, _: Sequence[str]) -> None:
+        source = text.at("%room", text.mul(row, shape.vectors * size))
+        for vector in range(shape.vectors):
+            one(lanes.load(text, text.at(source, vector * size), lanes.width, wide=True), row, vector, "poison")
+
+    text.loop("0", str(shape.rows), 1, line)
 
 
 def _accumulate(text: Text, kind: Kind, shape: Shape, totals: Totals, sums: Sequence[str]) -> None:

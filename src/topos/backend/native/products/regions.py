@@ -27,7 +27,8 @@ class Regions:
         self.block_bytes = one[choice.shared]
         self.product_bytes = self.block_bytes * choice.blocks
         self.shared_bytes = self.product_bytes * choice.task.batches
-        self.in_out = choice.task.out[1] == 1 and lanes.item == lanes.scalar
+        self.in_out = choice.task.out[1] == 1 and lanes.item == lanes.scalar and kind.epilogue is None
+        self.room_bytes = kind.room_bytes
         self._own(kind)
 
     def _own(self, kind: Kind) -> None:
@@ -45,18 +46,19 @@ class Regions:
     def scratch_bytes(self, tiles: int) -> int:
         """The whole, from any address on."""
         size = self.shared_bytes + tiles * self.tile_bytes
-        return size + LINE if size else 0
-
-    def base(self, text: Text, pointer: str) -> str:
-        """The first boundary from a pointer on."""
-        address = text.let(f"ptrtoint ptr {pointer} to i64")
-        odd = text.let(f"sub i64 0, {address}")
-        return text.at(pointer, text.let(f"and i64 {odd}, {LINE - 1}"))
+        return self.room_bytes + size + LINE if size or self.room_bytes else 0
 
     def shared(self, text: Text, base: str, product: str, block: str) -> str:
         """Where a block of one product's shared operand begins."""
         here = text.at(base, text.mul(product, self.product_bytes))
         return text.at(here, text.mul(block, self.block_bytes))
+
+
+def base(text: Text, pointer: str) -> str:
+    """The first boundary from a pointer on."""
+    address = text.let(f"ptrtoint ptr {pointer} to i64")
+    odd = text.let(f"sub i64 0, {address}")
+    return text.at(pointer, text.let(f"and i64 {odd}, {LINE - 1}"))
 
 
 def _lines(size: int) -> int:

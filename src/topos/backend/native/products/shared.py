@@ -6,7 +6,7 @@ from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.copies import Copies, left_functions, right_functions
 from topos.backend.native.products.frame import argument, digit, moved, operands
 from topos.backend.native.products.kind import Kind
-from topos.backend.native.products.regions import Regions
+from topos.backend.native.products.regions import Regions, base
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 
@@ -14,14 +14,14 @@ from topos.backend.native.target import Target
 def shared(kind: Kind, target: Target) -> str:
     """The text: its units are (product, block of terms, row group or panel), in that order."""
     choice, text, regions = kind.choice, Text(kind.helpers), Regions(kind)
-    pointers = operands(text)
-    base = regions.base(text, argument(text, 3))
+    pointers = operands(text, kind)
+    start = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
     parts = choice.shared_parts
 
     def unit(index: str) -> None:
         part, rest = digit(text, index, parts)
         block, product = digit(text, rest, choice.blocks)
-        _pack(kind, text, pointers, regions.shared(text, base, product, block), (product, block, part))
+        _pack(kind, text, pointers, regions.shared(text, start, product, block), (product, block, part))
 
     first, end = (
         text.share(where, choice.pack_tiles, choice.shared_units) for where in ("%tile", text.add("%tile", 1))
@@ -32,7 +32,7 @@ def shared(kind: Kind, target: Target) -> str:
     return "\n".join([text.function(head), *parts_text])
 
 
-def _pack(kind: Kind, text: Text, pointers: list[str], base: str, unit: tuple[str, str, str]) -> None:
+def _pack(kind: Kind, text: Text, pointers: list[str], goal: str, unit: tuple[str, str, str]) -> None:
     """One unit: a row group, or as many panels as a part holds."""
     choice, (product, block, part) = kind.choice, unit
     left, right, _ = moved(text, kind, product, pointers)
@@ -44,7 +44,7 @@ def _pack(kind: Kind, text: Text, pointers: list[str], base: str, unit: tuple[st
     right = text.at(right, text.mul(start, choice.task.right[0] * kind.right.item_bytes))
     copies = Copies(kind, Regions(kind), text, left, right, terms)
     if choice.shared == "left":
-        copies.groups(part, text.add(part, 1), "0", base)
+        copies.groups(part, text.add(part, 1), "0", goal)
     else:
         first = text.mul(part, choice.part_panels)
-        copies.panels(first, text.least(text.add(first, choice.part_panels), choice.panels.groups), "0", base)
+        copies.panels(first, text.least(text.add(first, choice.part_panels), choice.panels.groups), "0", goal)

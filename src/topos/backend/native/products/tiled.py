@@ -93,6 +93,7 @@ class _Tile:
         totals = self.totals(row, column, out) if self.kind.choice.blocks > 1 else "poison"
         arguments = f"ptr {left}, ptr {right}, ptr {out}, ptr {totals}, i64 {self.copies.terms}"
         arguments += f", i1 {self.first}, i1 {self.last}, i64 {row}, i64 {column}"
+        arguments += f", ptr %arguments, i64 {self.work.product}" * (self.kind.epilogue is not None)
 
         def call(vectors: int, active: int) -> None:
             text.do(f"call void {micro_name(self.kind, Shape(rows, vectors, active))}({arguments})")

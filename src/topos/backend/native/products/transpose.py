@@ -1,51 +1,57 @@
-"""Square transposes in registers, out of shuffles that x86 has as one instruction each."""
+"""Square transposes: pieces of lines are laid side by side as they are loaded, then pairs change places in registers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-Shuffle = Callable[[str, str, list[int]], str]
-"""(one vector, another, for each result lane its place in both) -> the name of the result."""
+from typing import NamedTuple
 
 
-def transposed(lines: list[str], lane: int, shuffle: Shuffle) -> list[str]:
-    """`len(lines)` vectors of as many numbers: vector `k` of the result holds number `k` of every line.
+class Units(NamedTuple):
+    """How the text is written: each answers the name of a vector."""
 
-    `lane` numbers fill 128 bits, in which neighbours are interleaved first; then those lanes change places.
+    load: Callable[[int, int], str]
+    """16 bytes: of a line, a piece."""
+    join: Callable[[str, str, int], str]
+    """Two vectors one after the other: so many units each."""
+    mix: Callable[[str, str, list[int]], str]
+    """Of two whole vectors, for each lane its place in both."""
+
+
+def transposed(width: int, lane: int, pieces: int, units: Units) -> list[str]:
+    """`width` lines of `pieces` pieces of `lane` units: vector `k` of the result holds unit `k` of every line.
+
+    A vector whose piece `l` is of line `lane * l + c`, one for every `c`, is transposed where it is: no unit has to
+    change its piece. Loads do what crossing pieces would take shuffles for, which only one port of most processors runs.
     """
-    width = len(lines)
+    found = []
+    for piece in range(pieces):
+        vectors = [_beside(width, lane, first, piece, units) for first in range(lane)]
+        found += _pieces_transposed(vectors, width, units)
+    return found
+
+
+def _beside(width: int, lane: int, first: int, piece: int, units: Units) -> str:
+    """The same piece of every `lane`-th line, from line `first` on, in one vector."""
+    parts = [units.load(line, piece) for line in range(first, width, lane)]
+    size = lane
+    while len(parts) > 1:
+        parts = [units.join(one, two, size) for one, two in zip(parts[::2], parts[1::2], strict=True)]
+        size *= 2
+    return parts[0]
+
+
+def _pieces_transposed(vectors: list[str], width: int, units: Units) -> list[str]:
+    """As many vectors as a piece has units, transposed inside every piece: units, then pairs of units interleaved."""
+    lane = len(vectors)
 
     def mixed(one: str, two: str, unit: int, high: int) -> str:
-        """Units of either, alternating, from one half of every 128-bit lane."""
+        """Units of either, alternating, from one half of every piece."""
         starts = [
             start + high * (lane // 2) + step for start in range(0, width, lane) for step in range(0, lane // 2, unit)
         ]
-        return shuffle(one, two, [start + side + k for start in starts for side in (0, width) for k in range(unit)])
+        return units.mix(one, two, [start + side + k for start in starts for side in (0, width) for k in range(unit)])
 
-    pairs = [mixed(lines[i], lines[i + 1], 1, high) for i in range(0, width, 2) for high in (0, 1)]
-    if lane == 4:
-        quads = [
-            mixed(pairs[first + half], pairs[first + half + 2], 2, high)
-            for first in range(0, width, 4)
-            for half in (0, 1)
-            for high in (0, 1)
-        ]
-        pairs = quads
-    # Vector `lane * g + c` now holds, in its 128-bit lane `l`, number `lane * l + c` of lines `lane * g` and following.
-    columns = [_lanes_transposed(pairs[c::lane], width, lane, shuffle) for c in range(lane)]
-    return [columns[k % lane][k // lane] for k in range(width)]
-
-
-def _lanes_transposed(vectors: list[str], width: int, lane: int, shuffle: Shuffle) -> list[str]:
-    """The square of whole 128-bit lanes: the even and the odd ones of neighbours, as often as it halves."""
-    for _ in range((width // lane).bit_length() - 1):
-        vectors = [
-            shuffle(
-                vectors[i],
-                vectors[i + 1],
-                [start + k for start in range(odd * lane, 2 * width, 2 * lane) for k in range(lane)],
-            )
-            for odd in (0, 1)
-            for i in range(0, len(vectors), 2)
-        ]
-    return vectors
+    pairs = [mixed(vectors[i], vectors[i + 1], 1, high) for i in range(0, lane, 2) for high in (0, 1)]
+    if lane == 2:
+        return pairs
+    return [mixed(pairs[half], pairs[half + 2], 2, high) for half in (0, 1) for high in (0, 1)]

@@ -14,17 +14,15 @@ def zeros(kind: Kind) -> str:
 
 
 def _rows(kind: Kind, text: Text, work: Work) -> None:
-    task, lanes, is_turned = kind.choice.task, kind.lanes, kind.choice.is_turned
+    task, lanes = kind.choice.task, kind.lanes
 
     def one(row: str, panel: str) -> None:
         column = text.mul(panel, lanes.width)
         down = text.mul(row, task.out[0] * lanes.item_bytes)
         out = text.at(text.at(work.out, down), text.mul(column, task.out[1] * lanes.item_bytes))
-        where = (column, row) if is_turned else (row, column)
 
         def store(_: int, active: int) -> None:
-            results = Results(text, "zeroinitializer", lanes.vector, *where, active, is_turned)
-            lanes.finish(out, task.out[1], results, kind.epilogue)
+            kind.finish(text, Results("zeroinitializer", work.product, row, column, active), out)
 
         kind.choice.panels.each(text, panel, task.columns % lanes.width, lanes.width, store)
 

@@ -1,0 +1,48 @@
+"""Loops that only one later loop reads become part of it: what they compute is never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import chain
+
+from topos.backend.native.placement import MOST_ROWS, Draft, Placement
+from topos.backend.native.views import View
+from topos.graph.spec import Spec
+
+
+def absorb(placement: Placement, spec: Spec, views: Mapping[int, View], kept: Collection[int]) -> None:
+    """Puts the rows of such a loop in front of those of its reader, where that can have them in registers."""
+    readers = _readers(placement, spec, views)
+    for at, draft in enumerate(placement.drafts):
+        if not draft.is_loop or draft.axis is None:
+            continue
+        operands = chain.from_iterable(spec.rows[row].operands for row in draft.rows)
+        bases = {operand: views[operand].row for operand in operands if operand in views}
+        for home in sorted({placement.home.get(base, at) for base in bases.values()} - {at}):
+            taken = [operand for operand, base in bases.items() if placement.home.get(base) == home]
+            if _is_free(placement.drafts[home], draft, kept, readers, {home, at}) and not any(
+                placement.refused(operand, home, draft.shape) for operand in taken
+            ):
+                draft.rows[:0] = placement.drafts[home].rows
+                placement.home.update(dict.fromkeys(placement.drafts[home].rows, at))
+                placement.drafts[home].rows.clear()
+
+
+def _is_free(
+    given: Draft, taker: Draft, kept: Collection[int], readers: Mapping[int, set[int]], allowed: set[int]
+) -> bool:
+    if not given.is_loop or given.axis is not None or given.shape != taker.shape or not taker.is_columns():
+        return False
+    short = len(given.rows) + len(taker.rows) <= MOST_ROWS
+    return short and all(row not in kept and readers.get(row, allowed) <= allowed for row in given.rows)
+
+
+def _readers(placement: Placement, spec: Spec, views: Mapping[int, View]) -> dict[int, set[int]]:
+    """The drafts that read each row."""
+    readers: dict[int, set[int]] = {}
+    for at, draft in enumerate(placement.drafts):
+        for row in draft.rows:
+            for operand in spec.rows[row].operands:
+                if operand in views:
+                    readers.setdefault(views[operand].row, set()).add(at)
+    return readers

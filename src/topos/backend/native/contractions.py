@@ -1,0 +1,113 @@
+"""Products of a plan: operands read where they lie, and what follows a result worked out before it is stored."""
+
+from __future__ import annotations
+
+from topos.backend.native.evaluator import Evaluator, needed
+from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.nest import Frame, Place
+from topos.backend.native.products import Batch, Definition, Epilogue, Finish, ProductTask, product
+from topos.backend.native.program import Call, Operand
+from topos.backend.native.registers import INT64, Integer, vector
+from topos.backend.native.registers import Operand as Register
+from topos.backend.native.target import Target
+from topos.backend.native.text import Function
+from topos.backend.native.views import dense, dense_strides
+
+
+def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
+    """A product, and the elementwise rows that follow it in its group."""
+    spec, row = lowering.spec, group.rows[0]
+    recorded = spec.rows[row]
+    views = [lowering.view(operand) for operand in recorded.operands]
+    if any(spec.is_selection(view.row) for view in views):
+        return None
+    stored = [spec.rows[view.row].element or spec.element for view in views]
+    left, right, out = _pointers(lowering, group)
+    task = _task(lowering, row)._replace(left_element=stored[0].name, right_element=stored[1].name)
+    if len(group.rows) == 1:
+        return Call(product(task, target), [left, right, out])
+    finish = _Finish(lowering, group, target)
+    own = finish.frame(1, "ptr %arguments").pointers
+    return Call(product(task, target, Epilogue(finish.define, len(own) - 3)), own)
+
+
+def _pointers(lowering: Lowering, group: Group) -> list[Operand]:
+    """Left, right, and the first result."""
+    spec = lowering.spec
+    views = [lowering.view(operand) for operand in spec.rows[group.rows[0]].operands]
+    items = [(spec.rows[view.row].element or spec.element).dtype.itemsize for view in views]
+    places = [Operand(view.row, view.offset * item) for view, item in zip(views, items, strict=True)]
+    return [*places, Operand(group.writes[0], 0)]
+
+
+def _task(lowering: Lowering, row: int) -> ProductTask:
+    recorded = lowering.spec.rows[row]
+    left, right = (lowering.view(operand) for operand in recorded.operands)
+    out = dense_strides(recorded.shape)
+    batch = tuple(
+        Batch(recorded.shape[axis], left.strides[axis], right.strides[axis], out[axis])
+        for axis in range(recorded.shape.rank - 2)
+    )
+    element = recorded.element or lowering.spec.element
+    rows, columns = recorded.shape[-2:]
+    return ProductTask(
+        element.name,
+        rows,
+        left.shape[-1],
+        columns,
+        (left.strides[-2], left.strides[-1]),
+        (right.strides[-2], right.strides[-1]),
+        (out[-2], out[-1]),
+        batch,
+    )
+
+
+class _Finish:
+    """The elementwise rows after a product, as a function over its finished lanes."""
+
+    def __init__(self, lowering: Lowering, group: Group, target: Target) -> None:
+        self.lowering, self.group, self.target = lowering, group, target
+        inside = set(group.rows)
+        followers = [operand for row in group.rows[1:] for operand in lowering.spec.rows[row].operands]
+        outside = [o for o in followers if o not in lowering.constants and lowering.views[o].row not in inside]
+        self.reads = list(dict.fromkeys(outside))
+
+    def frame(self, lanes: int, parameters: str) -> Frame:
+        """A function that reads what the rows read and stores what the group stores."""
+        lowering, group = self.lowering, self.group
+        frame = Frame(lowering, self.target, lanes, Function(parameters))
+        frame.pointers += _pointers(lowering, group)
+        for row in self.reads:
+            frame.read(row)
+        self.outputs = [
+            (row, frame.add(dense(row, group.shape), frame.element(row).dtype.itemsize)) for row in group.writes
+        ]
+        return frame
+
+    def define(self, finish: Finish) -> Definition:
+        """Its text, for lanes along the columns of the result or along its rows."""
+        frame = self.frame(finish.lanes, finish.parameters)
+        written = list(dense_strides(self.group.shape))
+        for map in [written, *(map for read in frame.reads.values() for map in read.maps)]:
+            if finish.along_rows:
+                map[-2:] = map[:-3:-1]
+        row, column = Register(INT64, "%row"), Register(INT64, "%column")
+        across, along = (column, row) if finish.along_rows else (row, column)
+        place = Place((*self._batch(frame), across), along, None if finish.active == finish.lanes else finish.active)
+        first = self.group.rows[0]
+        m = frame.arithmetic(frame.element(first))
+        held = {first: frame.reading.lanes_of(Register(vector(m.item, finish.lanes), "%value"))}
+        evaluator = Evaluator(frame, self.group)
+        evaluator.evaluate(needed(frame, self.group), held, evaluator.values(place, held))
+        for result, pointer in self.outputs:
+            frame.store(frame.arithmetic(frame.element(result)), held[result], pointer, written, place)
+        return Definition(frame.function.text(finish.name), tuple(frame.function.helpers))
+
+    def _batch(self, frame: Frame) -> list[Integer]:
+        """The indices of the leading axes, out of the number of the product among them."""
+        indices: list[Integer] = []
+        rest = Register(INT64, "%batch")
+        for extent in reversed(self.group.shape[:-2]):
+            indices.insert(0, frame.function.let(INT64, f"urem {rest}, {extent}"))
+            rest = frame.function.let(INT64, f"udiv {rest}, {extent}")
+        return indices
