@@ -441,6 +441,33 @@ def test_interrupts_at_any_moment_of_a_run(script: Script) -> None:
     assert script(PLAN + text, TOPOS_THREADS="3") == "60\n"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_ctrl_c_during_many_steps(script: Script) -> None:
+    """Raised soon, and between two steps: what moves together was moved as often, and the State goes on."""
+    text = """
+    tape = Tape()
+    a, b = tape.parameter(np.zeros(300)), tape.parameter(np.zeros(300))
+    carry = {a.symbol(): (a + 1).symbol(), b.symbol(): (b + 1).symbol()}
+    first, second, total = detach(a, b, (a - b).sum())
+    network = tape.into_network()
+    plan, state = network.entry(total).carry(carry).lower().prepare(), network.state()
+    plan.advance(state, steps=3)
+    timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.perf_counter()
+    try:
+        plan.advance(state, steps=3 * 10**7)
+        print("not interrupted")
+    except KeyboardInterrupt:
+        print(time.perf_counter() - began < 5)
+    x, y = state.of(first).numpy(), state.of(second).numpy()
+    print((x == x[0]).all(), (x == y).all(), x[0] == int(x[0]) >= 3)
+    plan.advance(state)
+    print((state.of(first).numpy() == x + 1).all())
+    """
+    assert script(PLAN + text) == "True\nTrue True True\nTrue\n"
+
+
 # Threads -------------------------------------------------------------------------------------------------------------
 def test_two_threads_fill_the_cache_of_one_process(script: Script) -> None:
     text = """
