@@ -394,3 +394,16 @@ def test_values_that_nobody_reads_any_more_are_let_go(step: Step) -> None:
 def test_two_departures_differ_and_the_exact_ones_do_not(step: Step) -> None:
     departed = step.run(step.entry(Mine(lambda task: product(task) * np.float32(1.0001)), *NATIVE))
     assert not same_bits(departed, step.expected)
+
+
+def test_a_plan_that_retains_serves_every_value_through_its_chain(step: Step) -> None:
+    class Same(Mine):
+        fidelity = Fidelity.COMPOSED
+
+    loss = step.results[0]
+    expected = step.network.forward(step.parameters)
+    for chain in ([Same(lambda task: Backend.SIMD.offer(task)), *NATIVE], [Backend.SIMD], NATIVE, []):
+        run = step.network.entry(loss).backward().backends(chain).lower().forward(step.parameters)
+        assert_same_bits(
+            run.backward(loss).parameters(step.parameters), expected.backward(loss).parameters(step.parameters)
+        )
