@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from topos.backend.native.arithmetic import has_arithmetic
@@ -11,9 +12,10 @@ from topos.backend.native.compiler import CompilationError
 from topos.backend.native.executable import Executable, element_of
 from topos.backend.native.groups import Group, Lowering, declined
 from topos.backend.native.llvm import available
-from topos.backend.native.program import assembled
+from topos.backend.native.program import Call, assembled
+from topos.backend.native.replacing import replaced, replaces_rows
 from topos.backend.native.settings import environment
-from topos.backend.native.target import current
+from topos.backend.native.target import Target, current
 from topos.backend.native.writers import write
 from topos.engine.entry import Entry
 from topos.engine.liveness import schedule
@@ -74,7 +76,7 @@ def executable(
     target = current()
     answered = frozenset(results)
     lowering = Lowering(spec, scheduled, answered.union(carried.values()))
-    program = assembled(lowering, lambda given, group: write(given, group, target), carried, answered)
+    program = assembled(lowering, partial(_written, target), carried, answered)
     if isinstance(program, Group):
         return Interpreted(f"no kernel for {spec.label(program.rows[-1])}", tuple(program.rows))
     try:
@@ -82,3 +84,10 @@ def executable(
     except CompilationError as error:  # a fault of ours: the bits are the interpreter's all the same
         warnings.warn(f"a plan is interpreted: its native code does not compile: {error}", RuntimeWarning, 2)
         return Interpreted(f"its native code does not compile: {error}")
+
+
+def _written(target: Target, lowering: Lowering, group: Group, in_place: Mapping[int, int]) -> Call | None:
+    """The kernels of a group; where it replaces a few rows of a carried buffer, of those alone."""
+    if in_place and replaces_rows(lowering, group, in_place):
+        return replaced(lowering, group, target, in_place)
+    return write(lowering, group, target)

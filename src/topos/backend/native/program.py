@@ -64,7 +64,7 @@ class Program(NamedTuple):
         return placed
 
 
-Writer = Callable[[Lowering, Group], Call | None]
+Writer = Callable[[Lowering, Group, Mapping[int, int]], Call | None]
 
 
 def assembled(
@@ -74,13 +74,13 @@ def assembled(
 
     `carried` maps sources to the rows that replace them, `results` are the rows that the caller reads.
     """
+    carry = carry_of(lowering, carried, results)
     written = []
     for group in lowering.groups:
-        call = write(lowering, group)
+        call = write(lowering, group, carry.in_place)
         if call is None:
             return group
         written.append(call)
-    carry = carry_of(lowering, carried, results)
     elsewhere = results | carry.in_place.keys()
     temporary = [source for source in carry.before if source not in results]
     arena = arranged(lowering, [call.scratch_bytes for call in written], elsewhere, temporary)
