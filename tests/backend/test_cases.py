@@ -194,12 +194,12 @@ def test_c64_the_cases_on_other_processors(cpu: str) -> None:
 
 
 # Depth ---------------------------------------------------------------------------------------------------------------
-def chain(steps: int) -> Case:
+def chain(steps: int, differentiated: bool) -> Case:
     def record(tape: Tape) -> Any:
         x = y = tape.input(shape=[])
         for _ in range(steps):
             y = y + x
-        return [y, tape.differentiate(y, [x]).of(x)], {x: np.float32(1)}
+        return [y, *(tape.differentiate(y, [x]).roots()[1:] if differentiated else ())], {x: np.float32(1)}
 
     return recorded(record, f32)
 
@@ -207,15 +207,22 @@ def chain(steps: int) -> Case:
 def test_c68_ten_thousand_instructions_compile() -> None:
     """Stretches of a chain print equal kernels, so that its length costs little; exact in f32."""
     before = counts.compiles()
-    case = chain(10_000)
-    assert_same_bits(case.actual(case.plan), [np.float32(10_001)] * 2)
+    case = chain(10_000, differentiated=False)
+    assert_same_bits(case.actual(case.plan), [np.float32(10_001)])
     assert sum(counts.compiles().since(before).by_reason.values()) < 40
 
 
 @pytest.mark.slow
-def test_c68_a_hundred_thousand_instructions() -> None:
-    case = chain(100_000)
-    assert_same_bits(case.actual(case.network.entry(case.roots).lower()), [np.float32(100_001)] * 2)
+@pytest.mark.parametrize(("steps", "differentiated"), [(10_000, True), (100_000, False)])
+def test_c68_more_than_is_worth_compiling(steps: int, differentiated: bool) -> None:
+    """Past the limit the plan says why it is not compiled, and is as right."""
+    case = chain(steps, differentiated)
+    plan = case.network.entry(case.roots).lower()
+    assert_same_bits(case.actual(plan), [np.float32(steps + 1)] * len(case.roots))
+    told = plan.explain().splitlines()[-1]
+    assert told.startswith("native: ") or told.endswith(
+        "nodes of few numbers each take longer to compile than to interpret"
+    )
 
 
 # Counts --------------------------------------------------------------------------------------------------------------
