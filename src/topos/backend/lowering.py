@@ -40,6 +40,8 @@ def lowered(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> An
     ready = [backend for backend, status in statuses if status.ready]
     lowering = Lowering(spec, rows, frozenset(kept), ready, entry.numerics)
     lowering.walk(lambda: fused(spec, rows, entry, stepping))
+    if lowering.is_refused and entry.backends is None:  # what is not worth compiling is not worth it row by row either
+        return Unserved(lowering.reasons[Backend.FUSED.name])
     return lowering.result([f"{backend.name}: {status}" for backend, status in statuses if not status.ready])
 
 
@@ -80,6 +82,7 @@ class Lowering:
         self.found: dict[int, Order] = {}
         self.reasons: dict[str, str] = {}
         self.whole: Any = None
+        self.is_refused = False  # as a whole, for no row in particular
         self._tasks: dict[int, Task] = {}
 
     def walk(self, whole: Callable[[], Any]) -> None:
@@ -177,6 +180,7 @@ class Lowering:
                     self.whole = made
                     return
                 standing = self._declined(backend, made)
+                self.is_refused = not standing
             else:
                 parts, standing = self._translated(backend, free)
                 if parts:

@@ -26,8 +26,8 @@ from topos.op.reduction import AlongAxis
 from topos.shape import Shape
 from topos.tensor import Tensor
 
-MOST_SCHEDULED = 20_000
-"""Rows that are compiled whatever they hold: writing their text takes a second."""
+MOST_SCHEDULED = 1 << 16
+"""Rows that are compiled whatever they hold: writing their text takes a few seconds."""
 WORTH_A_ROW = 1024
 """Numbers per row, on average, that are worth compiling more rows than that."""
 
