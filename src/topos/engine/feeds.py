@@ -91,9 +91,9 @@ def read_feeds(
             raise FeedError(f"feed: {spec.label(index)} is fed twice")
         if index in carried:
             raise FeedError(f"feed: {spec.label(index)} is carried by this entry; the State holds its value")
-        if type(payload) is Tensor and payload.element is not None:
-            row = spec.rows[index]
-            if payload.element is row.element and tuple.__eq__(payload.shape, row.shape):
+        element, shape = spec.rows[index].element, spec.rows[index].shape
+        if type(payload) is Tensor and payload.element is element and element is not None:
+            if payload.shape is shape or tuple.__eq__(payload.shape, shape):  # the usual case: nothing to read
                 fixed[index] = payload
                 continue
         try:
