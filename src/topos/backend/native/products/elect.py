@@ -111,6 +111,8 @@ def _register_tile(task: ProductTask, target: Target, width: int, row_cycles: fl
                 steps = max(rows * vectors / 2, (rows + vectors) / 2, 4.0, 2.25 * vectors) + 0.5 + row_cycles * rows
                 # A row group is read again for every panel: from L1, if it leaves some of it to the panels.
                 crowds = rows * min(BLOCK, task.terms) * task.wide_bytes > _CROWDED_BYTES and rows < task.rows
+                # Rows of totals that lie whole pages apart share one set of L1, which holds no more than 8 to 12 lines.
+                crowds |= rows > 8 and task.terms > BLOCK and task.out[0] * task.wide_bytes % 4096 == 0
                 total += steps * (1.1 if crowds else 1.0) * row_count * panel_count
         return total * (1 + 0.01 * (len(row_groups.sizes) + len(panels.sizes)))
 
