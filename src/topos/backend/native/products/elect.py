@@ -83,8 +83,9 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
 
 def _score(task: ProductTask, width: int) -> float:
     """How well a form suits vectors along its columns: filled lanes, whole loads, whole stores."""
-    # Packing a column takes as long as the multiply-adds of some rows with it.
-    loads = 1.0 if task.right[1] == 1 or task.columns == 1 else task.rows / (task.rows + 8)
+    # Packing a column takes as long as the multiply-adds of some rows with it; few rows do without.
+    loads = 0.8 if task.rows <= _FEW_ROWS else task.rows / (task.rows + 8)
+    loads = 1.0 if task.right[1] == 1 or task.columns == 1 else loads
     # Numbers stored one by one take some tens of multiply-adds a vector.
     stores = 1.0 if task.out[1] == 1 or task.columns == 1 else (task.terms + 2) / (task.terms + 40)
     return _Shape(task, width, 0).fills() * loads * stores
