@@ -57,7 +57,7 @@ class Batch:
             for row in dict.fromkeys(pointer.row for pointer in call.operands):
                 if row in group.writes:
                     element = spec.rows[row].element or spec.element
-                    memory, _ = buffer(spec.rows[row].shape.volume * element.dtype.itemsize)
+                    memory, _ = buffer(spec.rows[row].shape.volume * element.dtype.itemsize, lined=True)
                     held[row] = (self._kept(memory), GUARD)
                     self.wanted.append((spec, row, held[row][0], values[row]))
                 else:
