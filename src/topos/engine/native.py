@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from topos.element import Element
 from topos.element.machine import check_arithmetic
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, Stack
@@ -119,10 +120,11 @@ class Native:
             for index in form.unread:
                 given[index] = self._sources.held(index, held, self._spec.rows[index])
             values: dict[int, Tensor] = form.code.run(given) if steps is None else form.code.run_steps(given, steps)
+            for index in form.others:  # within the lock: a source's buffer may be the State's own
+                known = self._known(form, index, given)
+                element = self._spec.rows[index].element
+                values[index] = owned(known, fed.borrowed) if steps is None else _repeated(known, element, steps)
         self._count(True, steps or 1)
-        for index in form.others:
-            known = self._known(form, index, given)
-            values[index] = owned(known, fed.borrowed) if steps is None else _repeated(known, steps)
         return values
 
     def profile(self, table: Parameters | State, fed: Feeds) -> Any:
@@ -145,10 +147,9 @@ class Native:
         return form.code.known[index] if index in form.code.known else self._sources.constant(index)
 
 
-def _repeated(payload: Tensor | Stack, steps: int) -> Tensor:
+def _repeated(payload: Tensor | Stack, element: Element | None, steps: int) -> Tensor:
     """A source's payload of every step."""
+    assert element is not None  # a selection is no result of several steps
     if isinstance(payload, Stack):
-        return payload.part(np.array(payload.array))
-    assert payload.element is not None  # a selection is no result of several steps
-    array = payload.dense(payload.element)
-    return Tensor.of(np.repeat(array[np.newaxis], steps, axis=0), payload.element)
+        return Tensor.of(np.array(payload.array), element)
+    return Tensor.of(np.repeat(payload.dense(element)[np.newaxis], steps, axis=0), element)
