@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.backend.backend import Backend, Dispatch, Status
 from topos.backend.fidelity import Coverage, Fidelity
@@ -69,29 +69,8 @@ class Fused(Llvm):
     name = "FUSED"
     dispatch = Dispatch.TRANSLATED
 
-    def offer(self, task: Stretch) -> Translated | Declined:
-        made = _native("lowered").executable(task.spec, task.rows, task.kept, {})
-        return Translated(made, task.kept) if hasattr(made, "run") else Declined(made.reason, made.rows)
-
-
-class Translated(NamedTuple):
-    """A stretch as native code."""
-
-    code: Any
-    kept: frozenset[int]
-
-    def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The wanted rows' values."""
-        values: dict[int, Tensor] = self.code.run(sources)
-        return {row: values[row] if row in values else self.code.known[row] for row in self.kept}
-
-    def explain(self) -> str:
-        """Its groups."""
-        return str(self.code.explain())
-
-    def llvm(self) -> str:
-        """Its text."""
-        return str(self.code.llvm())
+    def offer(self, task: Stretch) -> Any:
+        return _native("lowered").executable(task.spec, task.rows, task.kept, {})
 
 
 class Simd(Llvm):

@@ -59,8 +59,7 @@ def _warn(unready: Sequence[str]) -> None:
 
 def fused(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Any:
     """A whole plan as one native function, which replaces in place what the entry carries; or a reason why not."""
-    made = import_module("topos.backend.native.lowered").lowered(spec, rows, entry, stepping)
-    return made if hasattr(made, "run") else Declined(made.reason, made.rows)
+    return import_module("topos.backend.native.lowered").lowered(spec, rows, entry, stepping)
 
 
 def given_up(error: Exception) -> Unserved:
@@ -120,7 +119,7 @@ class Lowering:
         recorded, spec = self.spec.rows[row], self.spec
         operands = [spec.rows[operand] for operand in recorded.operands]
         outlines = tuple(Outline(operand.shape, operand.element) for operand in operands)
-        element = recorded.element or spec.element
+        element = spec.element_of(row)
         formula = Formula(formula_of(recorded.opcode))
         task = self._tasks[row] = Task(formula, recorded.opcode, element, recorded.shape, outlines)
         return task

@@ -28,13 +28,13 @@ class Form(NamedTuple):
     """What runs natively, and what it leaves to do.
 
     `code` runs (`run`, `run_steps`), serves in place of the interpreter's steps (`serve`), or can only `explain` why it
-    does neither. `others` are the results that no kernel
-    computes; `unread` are the carried sources that the schedule does not read.
+    does neither. `sources` are the results that a run does not compute; `unread` are the carried sources that the
+    schedule does not read.
     """
 
     code: Any
     runs: bool
-    others: tuple[int, ...]
+    sources: tuple[int, ...]
     unread: tuple[int, ...]
 
 
@@ -79,8 +79,8 @@ class Native:
         if not hasattr(code, "run"):
             return Form(code, False, (), ())
         scheduled = set(self._rows)
-        others = tuple(index for index in self._readable if index not in code.computed)
-        return Form(code, True, others, tuple(index for index in self._carried if index not in scheduled))
+        sources = tuple(index for index in self._readable if index not in code.computed)
+        return Form(code, True, sources, tuple(index for index in self._carried if index not in scheduled))
 
     def forward(self, form: Form, table: Parameters | State, fed: Feeds) -> dict[int, Tensor]:
         """The values that a run answers."""
@@ -89,21 +89,21 @@ class Native:
         values: dict[int, Tensor] = form.code.run(given)
         self._count(self._entry.backward)
         if self._entry.backward:
-            return self._retained(form, values, given)
-        for index in form.others:
-            values[index] = owned(self._known(form, index, given), fed.borrowed)
+            return self._retained(values, given)
+        for index in form.sources:
+            values[index] = owned(self._source(index, given), fed.borrowed)
         return values
 
-    def _retained(self, form: Form, values: dict[int, Tensor], given: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    def _retained(self, values: dict[int, Tensor], given: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Every value of the schedule; a movement is a view of its operand's."""
         for index in self._rows:
             row = self._spec.rows[index]
             if isinstance(row.opcode, Movement) and index not in values:
-                element = row.element or self._spec.element
+                element = self._spec.element_of(index)
                 moved = kernel_of(row.opcode)(row.opcode, element, [values[row.operands[0]]])
                 values[index] = Tensor.of(moved, element, row.shape)
             elif index not in values:
-                values[index] = self._known(form, index, given)
+                values[index] = self._source(index, given)
         return values
 
     def advance(self, form: Form, state: State, fed: Feeds, steps: int | None) -> dict[int, Tensor]:
@@ -120,9 +120,9 @@ class Native:
                 given[index] = self._sources.held(index, held, self._spec.rows[index])
             values: dict[int, Tensor] = form.code.run(given) if steps is None else form.code.run_steps(given, steps)
         self._count(True, steps or 1)
-        for index in form.others:
-            known = self._known(form, index, given)
-            values[index] = owned(known, fed.borrowed) if steps is None else _repeated(known, steps)
+        for index in form.sources:
+            payload = self._source(index, given)
+            values[index] = owned(payload, fed.borrowed) if steps is None else _repeated(payload, steps)
         return values
 
     def profile(self, table: Parameters | State, fed: Feeds) -> Any:
@@ -138,11 +138,9 @@ class Native:
             given[index] = self._sources.held(index, held, self._spec.rows[index])
         return import_module("topos.backend.native.profile").profiled(form.code, given)
 
-    def _known(self, form: Form, index: int, given: Mapping[int, Any]) -> Any:
-        """A result that no kernel computes: a source, or one number at every place."""
-        if index in given:
-            return given[index]
-        return form.code.known[index] if index in form.code.known else self._sources.constant(index)
+    def _source(self, index: int, given: Mapping[int, Any]) -> Any:
+        """What stood in a source during a run."""
+        return given[index] if index in given else self._sources.constant(index)
 
 
 def _repeated(payload: Tensor | Stack, steps: int) -> Tensor:

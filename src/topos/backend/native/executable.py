@@ -14,9 +14,7 @@ from topos.backend.native.pool import pool
 from topos.backend.native.program import Call, Program, texts
 from topos.backend.native.results import Results
 from topos.backend.native.target import Target
-from topos.element import Element
 from topos.engine.feeds import Stack
-from topos.graph.spec import Spec
 from topos.op import Leaf
 from topos.tensor import Tensor
 from topos.tensor.memory import address_of
@@ -26,7 +24,11 @@ INTERRUPTIBLE_S = 0.02
 
 
 class Executable:
-    """The schedule of a plan as native code. Holds no state: any number of threads may run it at once."""
+    """The schedule of a plan as native code. Holds no state: any number of threads may run it at once.
+
+    `computed` are the results that a run answers: all but sources, whose values the caller has, and among those the
+    ones whose values of before a step shows.
+    """
 
     def __init__(self, lowering: Lowering, program: Program, results: Iterable[int], target: Target) -> None:
         self.lowering = lowering
@@ -37,28 +39,31 @@ class Executable:
         slots = [(row, slot) for slot, row in enumerate(program.buffers, FIRST_BUFFER) if row not in self._constants]
         self._sources = [(row, slot) for row, slot in slots if row >= 0 and not lowering.spec.rows[row].operands]
         self._results = Results(
-            (index, slot, lowering.spec.rows[index].shape, element_of(lowering.spec, index))
+            (index, slot, lowering.spec.rows[index].shape, lowering.spec.element_of(index))
             for row, slot in slots
             if (index := max(row, ~row)) >= 0 and (row < 0 or lowering.spec.rows[row].operands)
         )
-        self.computed = self._results.rows()
-        left = [row for row in results if row not in self.computed and lowering.spec.rows[row].operands]
-        self.known = {row: _known(lowering, row) for row in left}
+        written = self._results.rows()
+        left = [row for row in results if row not in written and lowering.spec.rows[row].operands]
+        self._known = {row: _filled(lowering, row) for row in left}
+        self.computed = written.union(left)
         self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
         self._frames: list[Frame] = []
 
     def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The value of each result that is computed, for the payload of each source; `known` has the others."""
+        """The value of each result of `computed`, for the payload of each source."""
         frame = self._frames.pop() if self._frames else self.frame()
         values = self.fill(frame, sources)
         if self._shares:
             pool().ready()
         self._enter(frame.address)
         self._frames.append(frame)
+        if self._known:
+            values.update(self._known)
         return values
 
     def fill(self, frame: Frame, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Points a frame at the sources and at fresh memory for the results, which it answers."""
+        """Points a frame at the sources and at fresh memory for the results that kernels write, which it answers."""
         words = frame.words
         for row, slot in self._sources:
             words[slot] = sources[row].address
@@ -79,6 +84,7 @@ class Executable:
             else:
                 words[slot] = payload.address
         values = self._results.stacked(words, to_stride, steps)
+        values.update({row: _filled(self.lowering, row, (steps,)) for row in self._known})
         if self._shares:
             pool().ready()
         few = 1
@@ -118,23 +124,15 @@ def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
     copied = {origin for origin, _ in program.carry.after}
     found = {row: spec.payloads[row] for row in program.buffers if row >= 0 and type(spec.rows[row].opcode) is Leaf}
     for row in constants.keys() & program.buffers:
-        found[row] = _everywhere(spec, row, constants[row]) if row in copied else constants[row]
+        found[row] = _filled(lowering, row) if row in copied else constants[row]
     return found
 
 
-def _known(lowering: Lowering, row: int) -> Tensor:
-    """A result that no kernel writes: one number at every place, or no place at all."""
-    spec, found = lowering.spec, lowering.constants.get(row)
-    return _everywhere(spec, row, Tensor(0.0, element_of(spec, row)) if found is None else found)
-
-
-def _everywhere(spec: Spec, row: int, number: Tensor) -> Tensor:
-    return Tensor.filled(spec.rows[row].shape, number.convert(element_of(spec, row)), element_of(spec, row))
-
-
-def element_of(spec: Spec, row: int) -> Element:
-    """The element of a row's numbers."""
-    return spec.rows[row].element or spec.element
+def _filled(lowering: Lowering, row: int, leading: tuple[int, ...] = ()) -> Tensor:
+    """A row that no kernel writes, behind leading axes: one number at every place, or no place at all."""
+    element, found = lowering.spec.element_of(row), lowering.constants.get(row)
+    number = Tensor(0.0, element) if found is None else found.convert(element)
+    return Tensor.filled((*leading, *lowering.spec.rows[row].shape), number, element)
 
 
 def _told(made: Call) -> str:
