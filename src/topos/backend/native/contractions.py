@@ -21,7 +21,7 @@ def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
     views = [lowering.view(operand) for operand in recorded.operands]
     if any(spec.is_selection(view.row) for view in views):
         return None
-    stored = [spec.rows[view.row].element or spec.element for view in views]
+    stored = [spec.element_of(view.row) for view in views]
     left, right, out = _pointers(lowering, group)
     task = _task(lowering, row)._replace(left_element=stored[0].name, right_element=stored[1].name)
     if len(group.rows) == 1:
@@ -35,7 +35,7 @@ def _pointers(lowering: Lowering, group: Group) -> list[Operand]:
     """Left, right, and the first result."""
     spec = lowering.spec
     views = [lowering.view(operand) for operand in spec.rows[group.rows[0]].operands]
-    items = [(spec.rows[view.row].element or spec.element).dtype.itemsize for view in views]
+    items = [spec.element_of(view.row).dtype.itemsize for view in views]
     places = [Operand(view.row, view.offset * item) for view, item in zip(views, items, strict=True)]
     return [*places, Operand(group.writes[0], 0)]
 
@@ -48,10 +48,9 @@ def _task(lowering: Lowering, row: int) -> ProductTask:
         Batch(recorded.shape[axis], left.strides[axis], right.strides[axis], out[axis])
         for axis in range(recorded.shape.rank - 2)
     )
-    element = recorded.element or lowering.spec.element
     rows, columns = recorded.shape[-2:]
     return ProductTask(
-        element.name,
+        lowering.spec.element_of(row).name,
         rows,
         left.shape[-1],
         columns,

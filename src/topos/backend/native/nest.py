@@ -19,9 +19,8 @@ from topos.backend.native.text import Function
 from topos.backend.native.views import View, merged
 from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.element import Element
+from topos.tensor.memory import LINE, whole_lines
 
-LINE = 64
-"""Bytes of a cache line."""
 WORK = 20_000
 """Elements that are worth a thread's attention."""
 MOST_TILES = 64
@@ -91,7 +90,7 @@ class Frame:
     # numbers
     def element(self, row: int) -> Element:
         """The element of a row's numbers."""
-        return self.spec.rows[row].element or self.spec.element
+        return self.spec.element_of(row)
 
     def arithmetic(self, element: Element, reading: NativeReading | None = None) -> Arithmetic:
         """The arithmetic of an element over a reading's lanes, or this frame's."""
@@ -199,12 +198,12 @@ class Frame:
         if self._stack_bytes + size <= STACK_BYTES:
             self._stack_bytes += size
             return self.function.room(item, count)
-        self._own_bytes, start = self._own_bytes + _lines(size), self._own_bytes
+        self._own_bytes, start = self._own_bytes + whole_lines(size), self._own_bytes
         return self._region("%scratch_own", start)
 
     def shared(self, size: int) -> Operand:
         """Memory that all tiles and the kernels after this one see."""
-        self._shared_bytes, start = self._shared_bytes + _lines(size), self._shared_bytes
+        self._shared_bytes, start = self._shared_bytes + whole_lines(size), self._shared_bytes
         return self._region("%scratch", start)
 
     def _region(self, base: str, start: int) -> Operand:
@@ -294,7 +293,3 @@ class Frame:
             body(whole, rest)
         elif rest:
             self.function.when(self.function.below(whole, end), lambda: body(whole, rest))
-
-
-def _lines(size: int) -> int:
-    return -(-size // LINE) * LINE

@@ -106,8 +106,7 @@ def _group(lowering: Lowering, group: Group, kernels: str, elapsed_s: float) -> 
 
 
 def _bytes(lowering: Lowering, row: int) -> int:
-    recorded = lowering.spec.rows[row]
-    item = 8 if lowering.spec.is_selection(row) else (recorded.element or lowering.spec.element).dtype.itemsize
+    item = 8 if lowering.spec.is_selection(row) else lowering.spec.element_of(row).dtype.itemsize
     return volume(lowering.spec, row) * item
 
 

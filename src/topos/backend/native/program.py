@@ -96,8 +96,7 @@ def assembled(
 
 def _move(lowering: Lowering, source: int, origin: int, destination: int) -> Call:
     """The copy of one whole buffer, as large as a source, to another."""
-    row = lowering.spec.rows[source]
-    size = row.shape.volume * (row.element or lowering.spec.element).dtype.itemsize
+    size = lowering.spec.rows[source].shape.volume * lowering.spec.element_of(source).dtype.itemsize
     return Call((moved_bytes(size),), [Operand(origin, 0), Operand(destination, 0)] if size else [])
 
 

@@ -22,8 +22,8 @@ def write(lowering: Lowering, group: Group, target: Target) -> Call | None:
     """The kernel of a group, and its operands; `None` where the interpreter has to do it."""
     spec = lowering.spec
     for row in group.rows:
-        operands = [spec.rows[operand].element or spec.element for operand in spec.rows[row].operands]
-        if not has_reading(spec.rows[row].opcode, spec.rows[row].element or spec.element, operands):
+        operands = [spec.element_of(operand) for operand in spec.rows[row].operands]
+        if not has_reading(spec.rows[row].opcode, spec.element_of(row), operands):
             return None
     if not any(spec.rows[row].shape.volume for row in group.writes):
         return Call((Function().kernel("nothing", 1),), [])
