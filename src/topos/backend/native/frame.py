@@ -13,8 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from topos.backend.native.call import function
-from topos.backend.native.compiler import compiled
+from topos.backend.native.compiler import compiled, function
 from topos.backend.native.flags import guarded
 from topos.backend.native.pool import pool
 from topos.backend.native.program import Program
