@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from topos.backend.native.compiler import compiled
-from topos.backend.native.frame import FIRST_BUFFER, STEPS, TEXT, Frame, enter
 from topos.backend.native.groups import Lowering
 from topos.backend.native.pool import pool
 from topos.backend.native.program import Call, Program, texts
 from topos.backend.native.results import Results
+from topos.backend.native.table import FIRST_BUFFER, STEPS, TEXT, Table, enter
 from topos.backend.native.target import Target
 from topos.engine.feeds import Stack
 from topos.op import Leaf
@@ -48,31 +48,31 @@ class Executable:
         self._known = {row: _filled(lowering, row) for row in left}
         self.computed = written.union(left)
         self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
-        self._frames: list[Frame] = []
+        self._tables: list[Table] = []
 
     def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """The value of each result of `computed`, for the payload of each source."""
-        frame = self._frames.pop() if self._frames else self.frame()
-        values = self.fill(frame, sources)
+        table = self._tables.pop() if self._tables else self.table()
+        values = self.fill(table, sources)
         if self._shares:
             pool().ready()
-        self._enter(frame.address)
-        self._frames.append(frame)
+        self._enter(table.address)
+        self._tables.append(table)
         if self._known:
             values.update(self._known)
         return values
 
-    def fill(self, frame: Frame, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Points a frame at the sources and at fresh memory for the results that kernels write, which it answers."""
-        words = frame.words
+    def fill(self, table: Table, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Points a table at the sources and at fresh memory for the results that kernels write, which it answers."""
+        words = table.words
         for row, slot in self._sources:
             words[slot] = sources[row].address
         return self._results.fresh(words)
 
     def run_steps(self, sources: Mapping[int, Tensor | Stack], steps: int) -> dict[int, Tensor]:
         """As many runs, one after another; a `Stack` gives one payload per step, each result gains a leading axis."""
-        frame = self.frame()
-        words, to_stride = frame.words, frame.strides - FIRST_BUFFER
+        table = self.table()
+        words, to_stride = table.words, table.strides - FIRST_BUFFER
         moving = []
         for row, slot in self._sources:
             payload = sources[row]
@@ -91,18 +91,18 @@ class Executable:
         while steps:
             words[STEPS] = few = min(few, steps)
             began = time.perf_counter()
-            self._enter(frame.address)
+            self._enter(table.address)
             steps -= few
             few *= max(1, min(16, int(INTERRUPTIBLE_S / (time.perf_counter() - began))))
         return values
 
-    def frame(self) -> Frame:
+    def table(self) -> Table:
         """A table with all that stays the same from run to run."""
-        frame = Frame(self.program, self.library.addresses if self.library else {})
+        table = Table(self.program, self.library.addresses if self.library else {})
         for slot, row in enumerate(self.program.buffers, FIRST_BUFFER):
             if row in self._constants:
-                frame.words[slot] = self._constants[row].address
-        return frame
+                table.words[slot] = self._constants[row].address
+        return table
 
     def explain(self) -> str:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""

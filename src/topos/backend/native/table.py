@@ -1,6 +1,6 @@
 """What native code is given: one table of words that says what to run, over which memory, how many times.
 
-The code that reads it is the same for every plan and is compiled once. A frame is prepared once, with the addresses of
+The code that reads it is the same for every plan and is compiled once. A table is prepared once, with the addresses of
 the kernels, of the arena and of all that never changes; from run to run only the pointers of sources and results are
 set, and native code carries them to the arguments of the kernels.
 """
@@ -8,22 +8,23 @@ set, and native code carries them to the arguments of the kernels.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import accumulate, chain
 
 import numpy as np
 
 from topos.backend.native.compiler import compiled, function
 from topos.backend.native.flags import guarded
 from topos.backend.native.pool import pool
-from topos.backend.native.program import Program
+from topos.backend.native.program import Placed, Program
 from topos.tensor.memory import address_of, aligned
 
 STEPS, RUN, CALLS, BUFFERS, STRIDES, FIXES, CALL_COUNT, BUFFER_COUNT, FIX_COUNT, FIRST_BUFFER = range(10)
 """The first words: how many steps; who shares out tiles; where calls, buffers, strides and fixes are; how many."""
 
 
-class Frame:
+class Table:
     """The table of one run at a time, and the arena.
 
     After the first words come the pointer of each buffer, then the bytes by which it moves from step to step; three
@@ -34,34 +35,42 @@ class Frame:
     __slots__ = ("_arena", "address", "calls", "strides", "words")
 
     def __init__(self, program: Program, kernels: Mapping[str, int]) -> None:
-        buffers = {row: FIRST_BUFFER + at for at, row in enumerate(program.buffers)}
         calls = [program.placed(at) for at in range(len(program.calls))]
         fixes = sum(row is not None for placed in calls for row, _ in placed)
         started = sum(len(call.kernels) for call in program.calls)
-        self.strides = FIRST_BUFFER + len(buffers)
-        first_call = self.calls = self.strides + len(buffers)
-        first_fix = first_call + 3 * started
+        count = len(program.buffers)
+        self.strides = FIRST_BUFFER + count
+        self.calls = self.strides + count
+        first_fix = self.calls + 3 * started
         first_argument = first_fix + 3 * fixes
         self.words = words = (ctypes.c_uint64 * (first_argument + sum(map(len, calls))))()
         self.address = ctypes.addressof(words)
         self._arena = aligned(program.arena.bytes, np.uint8)
-        arena = address_of(self._arena) if program.arena.bytes else 0
         words[STEPS], words[RUN] = 1, pool().address()
-        words[CALLS], words[FIXES] = self._at(first_call), self._at(first_fix)
+        words[CALLS], words[FIXES] = self._at(self.calls), self._at(first_fix)
         words[BUFFERS], words[STRIDES] = self._at(FIRST_BUFFER), self._at(self.strides)
-        words[CALL_COUNT], words[BUFFER_COUNT], words[FIX_COUNT] = started, len(buffers), fixes
-        argument = first_argument
-        for call, placed in zip(program.calls, calls, strict=True):
+        words[CALL_COUNT], words[BUFFER_COUNT], words[FIX_COUNT] = started, count, fixes
+        self._set_calls(program, kernels, list(accumulate(map(len, calls), initial=first_argument))[:-1])
+        self._set_arguments(program, calls, first_fix, first_argument)
+
+    def _set_calls(self, program: Program, kernels: Mapping[str, int], arguments: Sequence[int]) -> None:
+        """The kernels to run; those of one call share its arguments, which begin at these words."""
+        at = self.calls
+        for call, first in zip(program.calls, arguments, strict=True):
             for kernel in call.kernels:
-                words[first_call : first_call + 3] = [kernels[kernel.name], kernel.tiles, self._at(argument)]
-                first_call += 3
-            for row, offset in placed:
-                if row is None:
-                    words[argument] = arena + offset
-                else:
-                    words[first_fix : first_fix + 3] = [self._at(argument), self._at(buffers[row]), offset]
-                    first_fix += 3
-                argument += 1
+                self.words[at : at + 3] = [kernels[kernel.name], kernel.tiles, self._at(first)]
+                at += 3
+
+    def _set_arguments(self, program: Program, calls: Sequence[Placed], fix: int, first: int) -> None:
+        """Addresses in the arena, which stay, and a fix for each that depends on a buffer."""
+        arena = address_of(self._arena) if program.arena.bytes else 0
+        buffers = {row: FIRST_BUFFER + at for at, row in enumerate(program.buffers)}
+        for argument, (row, offset) in enumerate(chain.from_iterable(calls), first):
+            if row is None:
+                self.words[argument] = arena + offset
+            else:
+                self.words[fix : fix + 3] = [self._at(argument), self._at(buffers[row]), offset]
+                fix += 3
 
     def _at(self, word: int) -> int:
         return self.address + 8 * word
@@ -69,28 +78,12 @@ class Frame:
 
 @cache
 def enter() -> Callable[[int], None]:
-    """The compiled function that runs the steps of a frame, given its address."""
+    """The compiled function that runs the steps of a table, given its address."""
     return function(compiled(TEXT), "enter")
 
 
-TEXT = """define internal void @steps(ptr %table) nounwind {
-  %steps = load i64, ptr %table, align 8
-  %run_at = getelementptr i64, ptr %table, i64 1
-  %run = load ptr, ptr %run_at, align 8
-  %calls_at = getelementptr i64, ptr %table, i64 2
-  %calls = load ptr, ptr %calls_at, align 8
-  %buffers_at = getelementptr i64, ptr %table, i64 3
-  %buffers = load ptr, ptr %buffers_at, align 8
-  %strides_at = getelementptr i64, ptr %table, i64 4
-  %strides = load ptr, ptr %strides_at, align 8
-  %fixes_at = getelementptr i64, ptr %table, i64 5
-  %fixes = load ptr, ptr %fixes_at, align 8
-  %call_count_at = getelementptr i64, ptr %table, i64 6
-  %call_count = load i64, ptr %call_count_at, align 8
-  %buffer_count_at = getelementptr i64, ptr %table, i64 7
-  %buffer_count = load i64, ptr %buffer_count_at, align 8
-  %fix_count_at = getelementptr i64, ptr %table, i64 8
-  %fix_count = load i64, ptr %fix_count_at, align 8
+_STEPS = """define internal void @steps(ptr %table) nounwind {
+$WORDS$
   br label %step
 step:
   %done = phi i64 [ 0, %0 ], [ %next, %moved ]
@@ -153,4 +146,25 @@ moved:
 end:
   ret void
 }
-""" + guarded("enter", "steps")
+"""
+
+
+def _word(place: int, name: str, type: str) -> str:
+    """One of the first words, as the register `%name`."""
+    at = f"  %{name}_at = getelementptr i64, ptr %table, i64 {place}"
+    return f"{at}\n  %{name} = load {type}, ptr %{name}_at, align 8"
+
+
+_WORDS = [
+    _word(STEPS, "steps", "i64"),
+    _word(RUN, "run", "ptr"),
+    _word(CALLS, "calls", "ptr"),
+    _word(BUFFERS, "buffers", "ptr"),
+    _word(STRIDES, "strides", "ptr"),
+    _word(FIXES, "fixes", "ptr"),
+    _word(CALL_COUNT, "call_count", "i64"),
+    _word(BUFFER_COUNT, "buffer_count", "i64"),
+    _word(FIX_COUNT, "fix_count", "i64"),
+]
+TEXT = _STEPS.replace("$WORDS$", "\n".join(_WORDS)) + guarded("enter", "steps")
+"""The native code that reads a table."""
