@@ -38,11 +38,11 @@ def lowered(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> An
     if entry.backward:
         kept.update(row for row in rows if spec.rows[row].operands)
     ready = [backend for backend, status in statuses if status.ready]
-    lowering = Lowering(spec, rows, frozenset(kept), ready, entry.numerics)
-    lowering.walk(lambda: fused(spec, rows, entry, stepping))
-    if lowering.is_refused and entry.backends is None:  # what is not worth compiling is not worth it row by row either
-        return Unserved(lowering.reasons[Backend.FUSED.name])
-    return lowering.result([f"{backend.name}: {status}" for backend, status in statuses if not status.ready])
+    allotment = Allotment(spec, rows, frozenset(kept), ready, entry.numerics)
+    allotment.walk(lambda: fused(spec, rows, entry, stepping))
+    if allotment.is_refused and entry.backends is None:  # what is not worth compiling is not worth it row by row either
+        return Unserved(allotment.reasons[Backend.FUSED.name])
+    return allotment.result([f"{backend.name}: {status}" for backend, status in statuses if not status.ready])
 
 
 @cache
@@ -68,8 +68,8 @@ def given_up(error: Exception) -> Unserved:
     return Unserved(f"its native form raised {told(error)}")
 
 
-class Lowering:
-    """The walk along a chain: each backend is asked for the rows that nobody before it took."""
+class Allotment:
+    """Which rows fall to whom: each backend of a chain is asked for those that nobody before it took."""
 
     def __init__(
         self, spec: Spec, rows: Sequence[int], kept: frozenset[int], chain: Sequence[Backend], numerics: Numerics
