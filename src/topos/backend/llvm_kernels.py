@@ -12,9 +12,7 @@ from topos.backend.formula import Formula
 from topos.backend.task import Declined, Stretch, Task
 from topos.element import Element, bf16, f32, f64
 from topos.element.element import Array
-from topos.engine.numerics import Numerics
-from topos.graph.spec import Ids, Row, Spec
-from topos.op import INPUT, Movement
+from topos.op import Movement
 from topos.tensor import Tensor
 from topos.tensor.services import FORMULAS
 from topos.tensor.work import Step, Work
@@ -98,18 +96,6 @@ class Simd(Llvm):
         (answer,) = program.numbers([array for array, _ in laid])
         found: Array = answer
         return found
-
-
-def alone(task: Task) -> Stretch:
-    """A spec of one instruction whose operands are inputs, in order."""
-    spec = Spec(task.element)
-    for position, operand in enumerate(task.operands):
-        spec.rows.append(Row(INPUT, (), operand.shape, operand.element, None, None))
-        if operand.element is None:
-            spec.ids[position] = Ids(operand.shape, operand.shape[-1], -1)
-    result = len(spec.rows)
-    spec.rows.append(Row(task.opcode, tuple(range(result)), task.shape, task.element, None, None))
-    return Stretch(spec, range(result + 1), frozenset([result]), Numerics.EXACT)
 
 
 def _native(module: str) -> Any:

@@ -28,8 +28,8 @@ class Form(NamedTuple):
     """What runs natively, and what it leaves to do.
 
     `code` runs (`run`, `run_steps`), serves in place of the interpreter's steps (`serve`), or can only `explain` why it
-    does neither. `sources` are the results that a run does not compute; `unread` are the carried sources that the
-    schedule does not read.
+    does neither. `sources` are the results that a run does not compute; `unread` are the sources that a step replaces
+    and does not read.
     """
 
     code: Any
@@ -80,7 +80,8 @@ class Native:
             return Form(code, False, (), ())
         scheduled = set(self._rows)
         sources = tuple(index for index in self._readable if index not in code.computed)
-        return Form(code, True, sources, tuple(index for index in self._carried if index not in scheduled))
+        unread = tuple(index for index in self._carried if index not in scheduled) if stepping else ()
+        return Form(code, True, sources, unread)
 
     def forward(self, form: Form, table: Parameters | State, fed: Feeds) -> dict[int, Tensor]:
         """The values that a run answers."""
@@ -115,9 +116,7 @@ class Native:
         fixed: Mapping[int, Any] = {**fed.fixed, **fed.stacked} if fed.stacked else fed.fixed
         with state.lock:
             held = state.owning(self._carried)
-            given = self._sources.given(held, fixed, True)
-            for index in form.unread:
-                given[index] = self._sources.held(index, held, self._spec.rows[index])
+            given = self._given(form, held, fixed, True)
             values: dict[int, Tensor] = form.code.run(given) if steps is None else form.code.run_steps(given, steps)
         self._count(True, steps or 1)
         for index in form.sources:
@@ -133,10 +132,17 @@ class Native:
             raise PostureError(f"profile: this plan has no native code to time; {form.code.explain()}")
         self._sources.check(table)
         held = table.clone().owning(self._carried) if isinstance(table, State) else table.entries
-        given = self._sources.given(held, fed.fixed, stepping)
+        given = self._given(form, held, fed.fixed, stepping)
+        return import_module("topos.backend.native.profile").profiled(form.code, given)
+
+    def _given(
+        self, form: Form, held: Mapping[int, Tensor | None], fed: Mapping[int, Any], holds_inputs: bool
+    ) -> dict[int, Any]:
+        """The payloads of a step's sources, those that it only replaces among them."""
+        given = self._sources.given(held, fed, holds_inputs)
         for index in form.unread:
             given[index] = self._sources.held(index, held, self._spec.rows[index])
-        return import_module("topos.backend.native.profile").profiled(form.code, given)
+        return given
 
     def _source(self, index: int, given: Mapping[int, Any]) -> Any:
         """What stood in a source during a run."""
