@@ -83,7 +83,9 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
 
 def _score(task: ProductTask, width: int) -> float:
     """How well a form suits vectors along its columns: filled lanes, whole loads, whole stores."""
-    loads = 1.0 if task.right[1] == 1 or task.columns == 1 else 0.8
+    # Packing a column takes as long as the multiply-adds of some rows with it; few rows do without.
+    loads = 0.8 if task.rows <= _FEW_ROWS else task.rows / (task.rows + 8)
+    loads = 1.0 if task.right[1] == 1 or task.columns == 1 else loads
     # Numbers stored one by one take some tens of multiply-adds a vector.
     stores = 1.0 if task.out[1] == 1 or task.columns == 1 else (task.terms + 2) / (task.terms + 40)
     return _Shape(task, width, 0).fills() * loads * stores
@@ -111,6 +113,8 @@ def _register_tile(task: ProductTask, target: Target, width: int, row_cycles: fl
                 steps = max(rows * vectors / 2, (rows + vectors) / 2, 4.0, 2.25 * vectors) + 0.5 + row_cycles * rows
                 # A row group is read again for every panel: from L1, if it leaves some of it to the panels.
                 crowds = rows * min(BLOCK, task.terms) * task.wide_bytes > _CROWDED_BYTES and rows < task.rows
+                # Rows of totals that lie whole pages apart share one set of L1, which holds no more than 8 to 12 lines.
+                crowds |= rows > 8 and task.terms > BLOCK and task.out[0] * task.wide_bytes % 4096 == 0
                 total += steps * (1.1 if crowds else 1.0) * row_count * panel_count
         return total * (1 + 0.01 * (len(row_groups.sizes) + len(panels.sizes)))
 
