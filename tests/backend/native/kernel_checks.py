@@ -45,9 +45,11 @@ def values_of(network: Network, feeds: Any) -> dict[int, Tensor]:
     return {symbol.index: tensor for symbol, tensor in run.field()}
 
 
-def buffer(size: int) -> tuple[np.ndarray, int]:
-    """Guarded memory of a size, full of canaries, and the address of its inside."""
-    memory = np.full(size + 2 * GUARD, CANARY, np.uint8)
+def buffer(size: int, lined: bool) -> tuple[np.ndarray, int]:
+    """Guarded memory of a size, full of canaries, and the address of its inside: on a cache line's start, or after."""
+    block = np.full(size + 2 * GUARD + 128, CANARY, np.uint8)
+    start = -block.ctypes.data % 64 + (0 if lined else 8)
+    memory = block[start : start + size + 2 * GUARD]
     return memory, memory.ctypes.data + GUARD
 
 
@@ -71,7 +73,7 @@ def check_kernels(spec: Spec, kept: Iterable[int], values: dict[int, Tensor], ta
             if pointer.row in group.writes:
                 row = spec.rows[pointer.row]
                 element = row.element or spec.element
-                held[pointer.row] = buffer(row.shape.volume * element.dtype.itemsize)
+                held[pointer.row] = buffer(row.shape.volume * element.dtype.itemsize, group.rows[0] % 3 > 0)
             else:
                 array = operand(lowering, pointer.row, values)
                 held[pointer.row] = (array, array.ctypes.data)

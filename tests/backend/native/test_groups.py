@@ -14,9 +14,12 @@ from topos.graph import Value
 
 pytest.importorskip("llvmlite")
 
+from topos.backend.native import stream
+from topos.backend.native import target as targets
 from topos.backend.native.groups import MOST_SCHEDULED, Lowering, declined
 from topos.backend.native.padding import padded
 from topos.backend.native.views import Guard, View, dense
+from topos.backend.native.writers import write
 from topos.engine.liveness import schedule
 from topos.op import Pad
 from topos.shape import Shape
@@ -163,3 +166,25 @@ def test_very_many_small_nodes_are_declined() -> None:
         == f"{MOST_SCHEDULED + 1} nodes of few numbers each take longer to compile than to interpret"
     )
     assert declined(spec, every[:-1]) is None
+
+
+@pytest.mark.parametrize("element", [f32, f64, bf16], ids=str)
+def test_results_that_go_past_the_caches(element: Element, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "STREAMED_BYTES", 64)
+    for extent in (7, 64, 129, 1000, 70_001):
+        tape = Tape(element)
+        x, y = (tape.parameter(numbers(extent) + part, element=element) for part in range(2))
+        check(tape, [(x * y).exp() + x, (x + y) * 2.0])
+
+
+def test_what_is_read_again_stays_in_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "STREAMED_BYTES", 64)
+    tape = Tape()
+    x = tape.parameter(numbers(64, 64))
+    y = x.tanh()
+    lowering = lowered(tape, [y @ x])
+    texts = [kernel.text for kernel in write(lowering, lowering.groups[0], target_named("host")).kernels]
+    assert not any("nontemporal" in text for text in texts)
+    lowering = Lowering(lowering.spec, [0, 1], [1])
+    texts = [kernel.text for kernel in write(lowering, lowering.groups[0], target_named("host")).kernels]
+    assert targets.host().vector_bytes < 32 or any("nontemporal" in text for text in texts)

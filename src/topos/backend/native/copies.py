@@ -16,8 +16,8 @@ from topos.backend.native.target import Target
 from topos.backend.native.views import View, dense, dense_strides
 from topos.op import Pad
 
-Part = Callable[[Frame], int]
-"""Writes a part of a kernel's work; answers its tiles."""
+Part = Callable[[Frame, Operand], int]
+"""Writes a part of a kernel's work into the result at a pointer; answers its tiles."""
 
 
 def copy(lowering: Lowering, group: Group, target: Target) -> Call | None:
@@ -39,16 +39,17 @@ def copy(lowering: Lowering, group: Group, target: Target) -> Call | None:
 def pad(lowering: Lowering, group: Group, target: Target) -> Call | None:
     """The fill before and after the operand, and the operand: one kernel where they are small, else one for each."""
     pads = _Pad(lowering, group, target)
-    parts: list[Part] = [pads.operand, *pads.borders()]
-    parts = [part for part in parts if part is not pads.operand or pads.shape.volume]
-    if group.shape.volume < 2 * WORK:
-        frame = pads.frame()
+    parts: list[Part] = [*([pads.operand] if pads.shape.volume else []), *pads.borders()]
+    if pads.is_small:
+        frame, result = pads.frame()
         for part in parts:
-            part(frame)
+            part(frame, result)
         return Call((frame.kernel("pad", 1),), frame.pointers)
-    frames = [pads.frame() for _ in parts]
-    kernels = [frame.kernel("pad", part(frame)) for part, frame in zip(parts, frames, strict=True)]
-    return Call(tuple(kernels), frames[0].pointers)
+    kernels = []
+    for part in parts:
+        frame, result = pads.frame()
+        kernels.append(frame.kernel("pad", part(frame, result)))
+    return Call(tuple(kernels), frame.pointers)
 
 
 class _Pad:
@@ -66,19 +67,19 @@ class _Pad:
         self.lanes = lanes_for(lowering, group, target)
         self.is_small = group.shape.volume < 2 * WORK
 
-    def frame(self) -> Frame:
-        """A frame of all operands: the one given, unless it is constant, and the result."""
+    def frame(self) -> tuple[Frame, Operand]:
+        """A frame of all operands: the one given, unless it is constant, and the result, whose pointer it answers."""
         frame = Frame(self.lowering, self.target, self.lanes)
         if self.given not in self.lowering.constants:
             frame.read(self.given)
-        self.pointer = frame.add(dense(self.row, self.full), frame.arithmetic(frame.element(self.row)).bytes)
-        return frame
+        result = frame.add(dense(self.row, self.full), frame.arithmetic(frame.element(self.row)).bytes)
+        return frame, result
 
-    def operand(self, frame: Frame) -> int:
+    def operand(self, frame: Frame, result: Operand) -> int:
         """The operand in its place."""
         strides = dense_strides(self.full)
         place = View(self.row, self.opcode.start * strides[self.opcode.axis], self.shape, strides)
-        return _copied(frame, self.given, self.row, self.pointer, place, 0 if self.is_small else 1)
+        return _copied(frame, self.given, self.row, result, place, 0 if self.is_small else 1)
 
     def borders(self) -> list[Part]:
         """The fill before and after the operand, where there is any."""
@@ -86,17 +87,17 @@ class _Pad:
         end = start + self.shape[axis]
         parts = [(0, start), (end, self.full[axis] - end)]
         return [
-            lambda frame, first=first, length=length: self._fill(frame, first, length)  # type: ignore[misc]
+            lambda frame, result, first=first, length=length: self._fill(frame, result, first, length)  # type: ignore[misc]
             for first, length in parts
             if length
         ]
 
-    def _fill(self, frame: Frame, first: int, length: int) -> int:
+    def _fill(self, frame: Frame, result: Operand, first: int, length: int) -> int:
         axis = self.opcode.axis
         width = prod(self.full[axis + 1 :])
         m = frame.arithmetic(frame.element(self.row))
         fill = m.constant(m.element.round(np.array(self.opcode.fill))[()])
-        start = m.offset(self.pointer, first * width)
+        start = m.offset(result, first * width)
         steps = [self.full[axis] * width, 1]
         extents = [prod(self.full[:axis]), length * width]
         if extents[0] == 1:

@@ -11,7 +11,7 @@ from math import prod
 
 from topos.backend.native.costs import weight
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.nest import Frame
+from topos.backend.native.nest import WORK, Frame
 from topos.backend.native.program import Call
 from topos.backend.native.reductions import Rows
 from topos.backend.native.registers import INT64, Integer, Operand, Type
@@ -158,6 +158,9 @@ def row_group(lowering: Lowering, group: Group, target: Target) -> Call | None:
         return Call((frame.kernel("rows", tiles),), frame.pointers)
     panels = Panels(rows) if suits_panels(rows) else None
     whole = rows.after[-1] // frame.lanes * frame.lanes
+    if panels is not None:
+        # Narrower shares than a panel would walk memory in shorter lines.
+        size = min(size, WORK * max(4, prod(rows.before) * whole // panels.columns))
 
     def columns(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
         def row(index: Integer, count: Integer | None) -> None:
