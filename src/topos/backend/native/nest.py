@@ -19,7 +19,7 @@ from topos.backend.native.text import Function
 from topos.backend.native.views import View, merged
 from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.element import Element
-from topos.tensor.memory import LINE, whole_lines
+from topos.tensor.memory import whole_lines
 
 WORK = 20_000
 """Elements that are worth a thread's attention."""
@@ -166,8 +166,7 @@ class Frame:
         first = m.offset(pointer, self.offset(steps, place))
         if pointer in self.streamed:
             stored = m.closed(value)
-            align = min(LINE, stored.type.bytes)
-            self.function.write(f"store {stored}, ptr {first.text}, align {align}, !nontemporal !{{i32 1}}")
+            self.function.write(f"store {stored}, ptr {first.text}, align {stored.type.align}, !nontemporal !{{i32 1}}")
             return
         if steps[-1] == 1 or place.lanes == 1 or m.reading.lanes == 1:
             m.store(value, first, place.lanes)
