@@ -30,6 +30,7 @@ from topos.backend.native.kernel import Kernel, named  # noqa: E402
 from topos.backend.native.pool import pool  # noqa: E402
 from topos.backend.native.products import Batch, ProductTask, explain, product  # noqa: E402
 from topos.backend.native.target import current  # noqa: E402
+from topos.tensor.memory import aligned  # noqa: E402
 
 DTYPES = {"f32": np.float32, "f64": np.float64}
 PROBE_TILES = 16
@@ -98,12 +99,9 @@ def probe(array: Any) -> Callable[[], None]:
 
 
 def drawn(shape: tuple[int, ...], dtype: Any, transposed: bool = False) -> Any:
-    """Numbers on a boundary of 64 bytes, as every buffer of a plan has them."""
+    """Numbers that begin on a cache line, as every buffer of a plan does."""
     shape = (*shape[:-2], shape[-1], shape[-2]) if transposed else shape
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.empty(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    array = raw[start : start + size].view(dtype).reshape(shape)
+    array = aligned(shape, dtype)
     few = np.random.default_rng(1).standard_normal(1 << 16)
     array.reshape(-1)[...] = np.resize(few.astype(dtype), array.size)
     return array.swapaxes(-1, -2) if transposed else array

@@ -17,12 +17,12 @@ import numpy as np
 
 from topos.backend.native.compiler import Library, compiled
 from topos.backend.native.target import current
+from topos.tensor.memory import LINE, aligned
 
 CHAINS = 24
 """Independent accumulators: more than the latency of a fused multiply-add times how many begin in a cycle."""
 ROUNDS = 2_000_000
 LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30
-LINE_BYTES = 64
 READS = 8
 """Lines that are read in one turn of the loop."""
 
@@ -50,7 +50,7 @@ def measured_peak(threads: int, repeats: int = 5) -> Peak:
     multiply = _function("multiply_add", ctypes.c_int64)
     read = _function("read", ctypes.c_void_p, ctypes.c_int64)
     memory = _memory()
-    share = len(memory) // threads // (READS * LINE_BYTES) * READS * LINE_BYTES
+    share = len(memory) // threads // (READS * LINE) * READS * LINE
     starts = [int(memory.ctypes.data) + at * share for at in range(threads)]
     multiplied = min(_together([lambda: multiply(ROUNDS)] * threads) for _ in range(repeats))
     passed = min(_together([lambda start=start: read(start, share) for start in starts]) for _ in range(repeats))  # type: ignore[misc]
@@ -83,9 +83,9 @@ def _together(calls: list[Callable[[], object]]) -> float:
 def _memory() -> Any:
     """Memory that no cache holds, on a line's boundary, every page of it written."""
     size = min(max(2 * _last_cache_bytes(), LEAST_BYTES), MOST_BYTES)
-    block = np.ones(size + LINE_BYTES, np.uint8)
-    start = -block.ctypes.data % LINE_BYTES
-    return block[start : start + size]
+    block = aligned(size, np.uint8)
+    block.fill(1)
+    return block
 
 
 def _last_cache_bytes() -> int:
@@ -150,7 +150,7 @@ def read_text() -> str:
     steps: list[str] = []
     for at in turns:
         steps += [
-            f"  %o{at} = add nuw nsw i64 %place, {LINE_BYTES * at}",
+            f"  %o{at} = add nuw nsw i64 %place, {LINE * at}",
             f"  %p{at} = getelementptr i8, ptr %start, i64 %o{at}",
             f"  %v{at} = load {kind}, ptr %p{at}, align 64",
             f"  %d{at} = add {kind} %c{at}, %v{at}",
@@ -165,7 +165,7 @@ def read_text() -> str:
             "  %place = phi i64 [ 0, %entry ], [ %next, %loop ]",
             *starts,
             *steps,
-            f"  %next = add nuw nsw i64 %place, {READS * LINE_BYTES}",
+            f"  %next = add nuw nsw i64 %place, {READS * LINE}",
             "  %more = icmp slt i64 %next, %bytes",
             "  br i1 %more, label %loop, label %after",
             "after:",

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from topos.backend.cblas import Cblas
 from topos.backend.elsewhere import system_library
 from topos.backend.fidelity import Coverage, Fidelity
 from topos.backend.formula import Formula
+from topos.backend.process import threads
 from topos.backend.task import Task
 from topos.element import f32, f64
 from topos.element.element import Array
@@ -66,8 +66,7 @@ class CblasBackend(Backend):
 
 
 def _product(library: Cblas, left: Array, right: Array) -> Array:
-    threads: int = import_module("topos.backend.native.pool").threads()
-    return library.matmul(left, right, threads)
+    return library.matmul(left, right, threads())
 
 
 def libraries() -> Iterator[tuple[str, str]]:

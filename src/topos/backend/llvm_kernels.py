@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.backend.backend import Backend, Dispatch, Status
 from topos.backend.fidelity import Coverage, Fidelity
@@ -12,9 +12,7 @@ from topos.backend.formula import Formula
 from topos.backend.task import Declined, Stretch, Task
 from topos.element import Element, bf16, f32, f64
 from topos.element.element import Array
-from topos.engine.numerics import Numerics
-from topos.graph.spec import Ids, Row, Spec
-from topos.op import INPUT, Movement
+from topos.op import Movement
 from topos.tensor import Tensor
 from topos.tensor.services import FORMULAS
 from topos.tensor.work import Step, Work
@@ -69,29 +67,8 @@ class Fused(Llvm):
     name = "FUSED"
     dispatch = Dispatch.TRANSLATED
 
-    def offer(self, task: Stretch) -> Translated | Declined:
-        made = _native("lowered").executable(task.spec, task.rows, task.kept, {})
-        return Translated(made, task.kept) if hasattr(made, "run") else Declined(made.reason, made.rows)
-
-
-class Translated(NamedTuple):
-    """A stretch as native code."""
-
-    code: Any
-    kept: frozenset[int]
-
-    def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The wanted rows' values."""
-        values: dict[int, Tensor] = self.code.run(sources)
-        return {row: values[row] if row in values else self.code.known[row] for row in self.kept}
-
-    def explain(self) -> str:
-        """Its groups."""
-        return str(self.code.explain())
-
-    def llvm(self) -> str:
-        """Its text."""
-        return str(self.code.llvm())
+    def offer(self, task: Stretch) -> Any:
+        return _native("lowered").executable(task.spec, task.rows, task.kept, {})
 
 
 class Simd(Llvm):
@@ -119,18 +96,6 @@ class Simd(Llvm):
         (answer,) = program.numbers([array for array, _ in laid])
         found: Array = answer
         return found
-
-
-def alone(task: Task) -> Stretch:
-    """A spec of one instruction whose operands are inputs, in order."""
-    spec = Spec(task.element)
-    for position, operand in enumerate(task.operands):
-        spec.rows.append(Row(INPUT, (), operand.shape, operand.element, None, None))
-        if operand.element is None:
-            spec.ids[position] = Ids(operand.shape, operand.shape[-1], -1)
-    result = len(spec.rows)
-    spec.rows.append(Row(task.opcode, tuple(range(result)), task.shape, task.element, None, None))
-    return Stretch(spec, range(result + 1), frozenset([result]), Numerics.EXACT)
 
 
 def _native(module: str) -> Any:

@@ -38,11 +38,11 @@ def lowered(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> An
     if entry.backward:
         kept.update(row for row in rows if spec.rows[row].operands)
     ready = [backend for backend, status in statuses if status.ready]
-    lowering = Lowering(spec, rows, frozenset(kept), ready, entry.numerics)
-    lowering.walk(lambda: fused(spec, rows, entry, stepping))
-    if lowering.is_refused and entry.backends is None:  # what is not worth compiling is not worth it row by row either
-        return Unserved(lowering.reasons[Backend.FUSED.name])
-    return lowering.result([f"{backend.name}: {status}" for backend, status in statuses if not status.ready])
+    allotment = Allotment(spec, rows, frozenset(kept), ready, entry.numerics)
+    allotment.walk(lambda: fused(spec, rows, entry, stepping))
+    if allotment.is_refused and entry.backends is None:  # what is not worth compiling is not worth it row by row either
+        return Unserved(allotment.reasons[Backend.FUSED.name])
+    return allotment.result([f"{backend.name}: {status}" for backend, status in statuses if not status.ready])
 
 
 @cache
@@ -59,8 +59,7 @@ def _warn(unready: Sequence[str]) -> None:
 
 def fused(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Any:
     """A whole plan as one native function, which replaces in place what the entry carries; or a reason why not."""
-    made = import_module("topos.backend.native.lowered").lowered(spec, rows, entry, stepping)
-    return made if hasattr(made, "run") else Declined(made.reason, made.rows)
+    return import_module("topos.backend.native.lowered").lowered(spec, rows, entry, stepping)
 
 
 def given_up(error: Exception) -> Unserved:
@@ -69,8 +68,8 @@ def given_up(error: Exception) -> Unserved:
     return Unserved(f"its native form raised {told(error)}")
 
 
-class Lowering:
-    """The walk along a chain: each backend is asked for the rows that nobody before it took."""
+class Allotment:
+    """Which rows fall to whom: each backend of a chain is asked for those that nobody before it took."""
 
     def __init__(
         self, spec: Spec, rows: Sequence[int], kept: frozenset[int], chain: Sequence[Backend], numerics: Numerics
@@ -120,7 +119,7 @@ class Lowering:
         recorded, spec = self.spec.rows[row], self.spec
         operands = [spec.rows[operand] for operand in recorded.operands]
         outlines = tuple(Outline(operand.shape, operand.element) for operand in operands)
-        element = recorded.element or spec.element
+        element = spec.element_of(row)
         formula = Formula(formula_of(recorded.opcode))
         task = self._tasks[row] = Task(formula, recorded.opcode, element, recorded.shape, outlines)
         return task

@@ -99,8 +99,7 @@ class Part(NamedTuple):
         for row in self.rows:
             recorded = spec.rows[row]
             operands = tuple(computed[operand] for operand in recorded.operands)
-            element = recorded.element or spec.element
-            computed[row] = _evaluated(row, recorded.opcode, element, recorded.shape, operands)
+            computed[row] = _evaluated(row, recorded.opcode, spec.element_of(row), recorded.shape, operands)
         return {row: computed[row] for row in self.rows}
 
     def _answered(self, spec: Spec, sources: dict[int, Tensor]) -> dict[int, Tensor] | None:

@@ -44,7 +44,7 @@ def steps_of(spec: Spec, rows: Iterable[int], freed_after: Mapping[int, int]) ->
             index,
             kernel_of(row.opcode),
             row.opcode,
-            row.element or spec.element,
+            spec.element_of(index),
             row.shape,
             row.operands,
             tuple(dying.get(index, ())),

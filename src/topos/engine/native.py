@@ -29,13 +29,13 @@ class Form(NamedTuple):
     """What runs natively, and what it leaves to do.
 
     `code` runs (`run`, `run_steps`), serves in place of the interpreter's steps (`serve`), or can only `explain` why it
-    does neither. `others` are the results that no kernel
-    computes; `unread` are the carried sources that the schedule does not read.
+    does neither. `sources` are the results that a run does not compute; `unread` are the sources that a step replaces
+    and does not read.
     """
 
     code: Any
     runs: bool
-    others: tuple[int, ...]
+    sources: tuple[int, ...]
     unread: tuple[int, ...]
 
 
@@ -80,8 +80,9 @@ class Native:
         if not hasattr(code, "run"):
             return Form(code, False, (), ())
         scheduled = set(self._rows)
-        others = tuple(index for index in self._readable if index not in code.computed)
-        return Form(code, True, others, tuple(index for index in self._carried if index not in scheduled))
+        sources = tuple(index for index in self._readable if index not in code.computed)
+        unread = tuple(index for index in self._carried if index not in scheduled) if stepping else ()
+        return Form(code, True, sources, unread)
 
     def forward(self, form: Form, table: Parameters | State, fed: Feeds) -> dict[int, Tensor]:
         """The values that a run answers."""
@@ -90,21 +91,21 @@ class Native:
         values: dict[int, Tensor] = form.code.run(given)
         self._count(self._entry.backward)
         if self._entry.backward:
-            return self._retained(form, values, given)
-        for index in form.others:
-            values[index] = owned(self._known(form, index, given), fed.borrowed)
+            return self._retained(values, given)
+        for index in form.sources:
+            values[index] = owned(self._source(index, given), fed.borrowed)
         return values
 
-    def _retained(self, form: Form, values: dict[int, Tensor], given: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    def _retained(self, values: dict[int, Tensor], given: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Every value of the schedule; a movement is a view of its operand's."""
         for index in self._rows:
             row = self._spec.rows[index]
             if isinstance(row.opcode, Movement) and index not in values:
-                element = row.element or self._spec.element
+                element = self._spec.element_of(index)
                 moved = kernel_of(row.opcode)(row.opcode, element, [values[row.operands[0]]])
                 values[index] = Tensor.of(moved, element, row.shape)
             elif index not in values:
-                values[index] = self._known(form, index, given)
+                values[index] = self._source(index, given)
         return values
 
     def advance(self, form: Form, state: State, fed: Feeds, steps: int | None) -> dict[int, Tensor]:
@@ -116,14 +117,11 @@ class Native:
         fixed: Mapping[int, Any] = {**fed.fixed, **fed.stacked} if fed.stacked else fed.fixed
         with state.lock:
             held = state.owning(self._carried)
-            given = self._sources.given(held, fixed, True)
-            for index in form.unread:
-                given[index] = self._sources.held(index, held, self._spec.rows[index])
+            given = self._given(form, held, fixed, True)
             values: dict[int, Tensor] = form.code.run(given) if steps is None else form.code.run_steps(given, steps)
-            for index in form.others:  # within the lock: a source's buffer may be the State's own
-                known = self._known(form, index, given)
-                element = self._spec.rows[index].element
-                values[index] = owned(known, fed.borrowed) if steps is None else _repeated(known, element, steps)
+            for index in form.sources:  # within the lock: a source's buffer may be the State's own
+                payload, element = self._source(index, given), self._spec.rows[index].element
+                values[index] = owned(payload, fed.borrowed) if steps is None else _repeated(payload, element, steps)
         self._count(True, steps or 1)
         return values
 
@@ -135,16 +133,21 @@ class Native:
             raise PostureError(f"profile: this plan has no native code to time; {form.code.explain()}")
         self._sources.check(table)
         held = table.clone().owning(self._carried) if isinstance(table, State) else table.entries
-        given = self._sources.given(held, fed.fixed, stepping)
-        for index in form.unread:
-            given[index] = self._sources.held(index, held, self._spec.rows[index])
+        given = self._given(form, held, fed.fixed, stepping)
         return import_module("topos.backend.native.profile").profiled(form.code, given)
 
-    def _known(self, form: Form, index: int, given: Mapping[int, Any]) -> Any:
-        """A result that no kernel computes: a source, or one number at every place."""
-        if index in given:
-            return given[index]
-        return form.code.known[index] if index in form.code.known else self._sources.constant(index)
+    def _given(
+        self, form: Form, held: Mapping[int, Tensor | None], fed: Mapping[int, Any], holds_inputs: bool
+    ) -> dict[int, Any]:
+        """The payloads of a step's sources, those that it only replaces among them."""
+        given = self._sources.given(held, fed, holds_inputs)
+        for index in form.unread:
+            given[index] = self._sources.held(index, held, self._spec.rows[index])
+        return given
+
+    def _source(self, index: int, given: Mapping[int, Any]) -> Any:
+        """What stood in a source during a run."""
+        return given[index] if index in given else self._sources.constant(index)
 
 
 def _repeated(payload: Tensor | Stack, element: Element | None, steps: int) -> Tensor:

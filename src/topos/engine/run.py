@@ -108,8 +108,7 @@ class Run:
             raise UnobservedError(f"backward: {self._spec.label(target)} was not evaluated by this run")
         if self._spec.rows[target].shape:
             raise ShapeError(f"backward: the target must have rank 0, got {self._spec.label(target)}")
-        row = self._spec.rows[target]
-        seed = constant(row.shape, row.element or self._spec.element, 1)
+        seed = constant(self._spec.rows[target].shape, self._spec.element_of(target), 1)
         check_arithmetic()
         with np.errstate(all="ignore"):
             cotangents = sweep(self._spec.rows, target, seed, self._values.__getitem__)

@@ -82,6 +82,10 @@ class Spec:
         payload = self.payloads.get(index)
         return index in self.ids or (payload is not None and payload.ids is not None)
 
+    def element_of(self, index: int) -> Element:
+        """The element of a row's numbers; of a selection, the common one."""
+        return self.rows[index].element or self.element
+
     def payload(self, index: int) -> Tensor:
         """What a source was recorded with. Raises `KinshipError` for a node that is none, `FeedError` for ids."""
         payload = self.payloads.get(index)

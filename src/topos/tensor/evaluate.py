@@ -11,6 +11,7 @@ from topos import reference
 from topos.element import Element
 from topos.element.element import Array
 from topos.op import Cast, Elementwise, Gather, MatMul, Movement, Opcode, Pad, Reduction, Scatter, Select
+from topos.op.kinds import ByKind
 
 
 class Operand(Protocol):
@@ -40,11 +41,7 @@ def kernel_of(opcode: Opcode) -> Kernel:
 
     The caller has checked shapes and elements, and holds `np.errstate(all="ignore")`.
     """
-    kind = type(opcode)
-    found = KERNELS.get(kind)
-    if found is None:
-        found = KERNELS[kind] = next(KERNELS[base] for base in kind.__mro__ if base in KERNELS)
-    return found
+    return _KERNELS[type(opcode)]
 
 
 def _elementwise(opcode: Elementwise, element: Element, operands: Sequence[Operand]) -> Array:
@@ -105,14 +102,16 @@ def _ids(selection: Operand) -> Array:
     return selection.ids
 
 
-KERNELS: dict[type, Kernel] = {
-    Elementwise: _elementwise,
-    Select: _select,
-    Cast: _cast,
-    Movement: _movement,
-    Pad: _pad,
-    Reduction: _reduction,
-    MatMul: _matmul,
-    Gather: _gather,
-    Scatter: _scatter,
-}
+_KERNELS = ByKind[Kernel](
+    {
+        Elementwise: _elementwise,
+        Select: _select,
+        Cast: _cast,
+        Movement: _movement,
+        Pad: _pad,
+        Reduction: _reduction,
+        MatMul: _matmul,
+        Gather: _gather,
+        Scatter: _scatter,
+    }
+)

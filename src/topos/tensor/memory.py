@@ -25,6 +25,11 @@ def aligned(shape: int | Sequence[int], dtype: Any) -> Array:
     return np.ndarray(extents, dtype, memory, start)
 
 
+def whole_lines(size: int) -> int:
+    """So many bytes, rounded up to whole cache lines."""
+    return -(-size // LINE) * LINE
+
+
 def address_of(array: Array) -> int:
     """Where an array's first number lies."""
     if array.flags.writeable and array.flags.c_contiguous and array.dtype.kind != "V" and array.size:

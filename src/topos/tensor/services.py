@@ -24,33 +24,32 @@ from topos.op import (
     Sum,
     SumAlong,
 )
+from topos.op.kinds import ByKind
 
 REFERENCE = "REFERENCE"
 """The name under which the defining NumPy kernels are counted: where everything that every backend declined lands."""
 
 
-FORMULAS: dict[type[Opcode], str] = {
-    MatMul: "GEMM",
-    Elementwise: "MAP",
-    Cast: "MAP",
-    Sum: "SUM",
-    SumAlong: "SUM",
-    Fold: "FOLD",
-    Reduction: "REDUCE",
-    Movement: "MOVE",
-    Pad: "MOVE",
-    Indexing: "INDEX",
-}
-"""The formula of each kind of instruction; of two that fit, the nearer one."""
+FORMULAS = ByKind[str](
+    {
+        MatMul: "GEMM",
+        Elementwise: "MAP",
+        Cast: "MAP",
+        Sum: "SUM",
+        SumAlong: "SUM",
+        Fold: "FOLD",
+        Reduction: "REDUCE",
+        Movement: "MOVE",
+        Pad: "MOVE",
+        Indexing: "INDEX",
+    }
+)
+"""The formula of each kind of instruction."""
 
 
 def formula_of(opcode: Opcode) -> str:
     """The formula that a single instruction is counted under, and that backends are asked for."""
-    kind = type(opcode)
-    found = FORMULAS.get(kind)
-    if found is None:
-        found = FORMULAS[kind] = next(FORMULAS[base] for base in kind.__mro__ if base in FORMULAS)
-    return found
+    return FORMULAS[type(opcode)]
 
 
 class Services:

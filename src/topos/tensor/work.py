@@ -13,7 +13,6 @@ from topos.element.element import Array
 from topos.op import (
     Cast,
     Elementwise,
-    Fold,
     Gather,
     LogSoftmax,
     LogSumExp,
@@ -24,6 +23,7 @@ from topos.op import (
     Reduction,
     Scatter,
 )
+from topos.op.kinds import ByKind
 from topos.op.maps import Sqrt
 from topos.shape import Shape
 from topos.tensor.evaluate import Operand, kernel_of
@@ -99,10 +99,7 @@ def step_ns(opcode: Opcode, element: Element, shapes: Sequence[Shape], shape: Sh
     """How long NumPy takes for one instruction over operands of these shapes; 0 for what only moves numbers."""
     if element not in BUILT_IN:
         return 0.0
-    estimate = _ESTIMATES.get(type(opcode))
-    if estimate is None:
-        estimate = _ESTIMATES[type(opcode)] = _estimate_of(type(opcode))
-    rates, places = estimate
+    rates, places = _ESTIMATES[type(opcode)]
     return rates[_COLUMN[element]] * places(shapes, shape)
 
 
@@ -126,17 +123,19 @@ def _none(shapes: Sequence[Shape], shape: Shape) -> int:
     return 0
 
 
-def _estimate_of(kind: type[Opcode]) -> Estimate:
-    return next((estimate for bases, estimate in _BY_KIND if issubclass(kind, bases)), (_PLAIN, _none))
-
-
-_BY_KIND: list[tuple[tuple[type[Opcode], ...], Estimate]] = [
-    ((MatMul,), (_PRODUCT, _multiplied)),
-    ((LogSumExp, LogSoftmax), (_DEAR, _read)),
-    ((Fold, Scatter, Reduction), (_ADDED, _read)),
-    ((Gather,), (_PLAIN, _written)),
-    ((Sqrt,), (_PLAIN, _written)),
-    ((Map, Powf), (_DEAR, _written)),
-    ((Elementwise, Cast), (_PLAIN, _written)),
-]
-_ESTIMATES: dict[type[Opcode], Estimate] = {}
+_ESTIMATES = ByKind[Estimate](
+    {
+        Opcode: (_PLAIN, _none),
+        Elementwise: (_PLAIN, _written),
+        Cast: (_PLAIN, _written),
+        Map: (_DEAR, _written),
+        Sqrt: (_PLAIN, _written),
+        Powf: (_DEAR, _written),
+        Gather: (_PLAIN, _written),
+        Scatter: (_ADDED, _read),
+        Reduction: (_ADDED, _read),
+        LogSumExp: (_DEAR, _read),
+        LogSoftmax: (_DEAR, _read),
+        MatMul: (_PRODUCT, _multiplied),
+    }
+)

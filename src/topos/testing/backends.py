@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topos.backend import Backend, Declined, Dispatch, Fidelity, Formula, Outline, Task
-from topos.backend.llvm_kernels import alone
+from topos.backend import Backend, Declined, Dispatch, Fidelity, Formula, Outline, Stretch, Task
 from topos.element import Element, bf16, f32, f64
 from topos.element.element import Array
-from topos.op import MATMUL, SUM, LogSoftmax, SumAlong
+from topos.engine.numerics import Numerics
+from topos.graph.spec import Ids, Row, Spec
+from topos.op import INPUT, MATMUL, SUM, LogSoftmax, SumAlong
 from topos.tensor import Tensor
 from topos.tensor.evaluate import kernel_of
 from topos.tensor.services import formula_of
@@ -89,6 +90,18 @@ def answered_by(backend: Backend, task: Task) -> Array | None:
             (result,) = answer.run(dict(enumerate(operands))).values()
             answer = result.dense(task.element)
     return np.asarray(answer)
+
+
+def alone(task: Task) -> Stretch:
+    """A spec of one instruction whose operands are inputs, in order."""
+    spec = Spec(task.element)
+    for position, operand in enumerate(task.operands):
+        spec.rows.append(Row(INPUT, (), operand.shape, operand.element, None, None))
+        if operand.element is None:
+            spec.ids[position] = Ids(operand.shape, operand.shape[-1], -1)
+    result = len(spec.rows)
+    spec.rows.append(Row(task.opcode, tuple(range(result)), task.shape, task.element, None, None))
+    return Stretch(spec, range(result + 1), frozenset([result]), Numerics.EXACT)
 
 
 def tasks(elements: Sequence[Element], seeds: int, special: bool) -> Iterator[tuple[Task, str]]:

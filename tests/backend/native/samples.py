@@ -19,6 +19,11 @@ INSTRUCTIONS: list[Any] = [*ELEMENTWISE, *op.MAPS.values(), *map(op.Cast, ELEMEN
 SPECIAL = (0.0, 1.0, 2.0, 3.0, 0.5, 1.5, 12.0, 20.0, 88.7, 709.7, 1e6, 3e6, 1e22, 1e38, 1e300, np.inf, np.nan)
 
 
+def drawn(element: Element, shape: tuple[int, ...], seed: int = 0) -> Array:
+    """Ordinary numbers of an element."""
+    return np.asarray(element.round(np.random.default_rng([seed, *shape]).normal(0, 2, shape)))
+
+
 def any_bits(element: Element, count: int, random: np.random.Generator) -> Array:
     """Any bit pattern, NaN with payloads among them."""
     pattern = random.integers(0, 1 << 8 * element.dtype.itemsize, count, dtype=np.uint64, endpoint=False)

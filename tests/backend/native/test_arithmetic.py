@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from topos import op
-from topos.backend.native.elementwise import TILE, elementwise_kernel
 from topos.backend.native.target import Target
 from topos.element import Element, bf16, f32, f64
 from topos.op.elementwise import Elementwise
 from topos.testing import assert_same_bits, same_bits
 
+from .chains import chain_kernel
 from .compiled import host, machine, module_text, run, targets
 from .samples import ELEMENTS, INSTRUCTIONS, any_bits, by_numpy, operands, result_element
 
@@ -31,9 +31,8 @@ def agree(
     arrays: Any,
     offset: int = 0,
     lanes: int = 0,
-    overlapping: bool = False,
 ) -> None:
-    kernel = elementwise_kernel(opcode, element, arrays[0].size, target, lanes, overlapping)
+    kernel = chain_kernel(opcode, element, arrays[0].size, target, lanes)
     dtype = result_element(opcode, element).dtype
     assert_same_bits(run(kernel, target, arrays, dtype, offset), by_numpy(opcode, element, *arrays))
 
@@ -74,7 +73,7 @@ def places(opcode: Any, element: Element, target: Target) -> None:
     arrays = operands(opcode, element, 400)
     for length in range(1, 71):
         numbers = [array[-length:] for array in arrays]
-        agree(opcode, element, target, numbers, offset=length % 8, overlapping=length % 3 == 0)
+        agree(opcode, element, target, numbers, offset=length % 8)
     for offset in range(8):
         agree(opcode, element, target, [array[-67:] for array in arrays], offset=offset)
 
@@ -101,23 +100,6 @@ def test_every_rest(lanes: int, element: Element, target: Target) -> None:
 def test_lengths_and_offsets_of_all(opcode: Any, element: Element) -> None:
     for target in targets():
         places(opcode, element, target)
-
-
-@EACH
-@pytest.mark.parametrize("length", [TILE - 1, TILE, TILE + 1, 2 * TILE, 2 * TILE + 5, 3 * TILE - 1])
-@pytest.mark.parametrize("overlapping", [True, False])
-def test_tiles(overlapping: bool, element: Element, length: int) -> None:
-    arrays = [any_bits(element, length, np.random.default_rng(length)) for _ in range(2)]
-    assert elementwise_kernel(op.ADD, element, length, host()).tiles == -(-length // TILE)
-    agree(op.ADD, element, host(), arrays, overlapping=overlapping)
-
-
-@pytest.mark.parametrize("length", [*range(1, 71), TILE + 1])
-def test_the_last_round_may_start_early(length: int) -> None:
-    arrays = [any_bits(f32, length, np.random.default_rng(length)) for _ in range(2)]
-    agree(op.ADD, f32, host(), arrays, lanes=8, overlapping=True)
-    kernel = elementwise_kernel(op.ADD, f32, length, host(), 8, True)
-    assert ("masked" in kernel.text) == (length < 8)
 
 
 def test_nothing_of_length_zero() -> None:
@@ -179,7 +161,7 @@ def test_fused_bodies(opcode: Any, element: Element, target: Target) -> None:
 @EACH
 def test_chains_of_instructions(element: Element, target: Target) -> None:
     arrays = [operands(op.NEG, element, 3000, seed)[0] for seed in range(3)]
-    kernel = elementwise_kernel([op.MUL, op.ADD, op.MAPS[op.MapOperation.EXP]], element, arrays[0].size, target)
+    kernel = chain_kernel([op.MUL, op.ADD, op.MAPS[op.MapOperation.EXP]], element, arrays[0].size, target)
     expected = element.exp(element.add(element.mul(arrays[0], arrays[1]), arrays[2]))
     assert_same_bits(run(kernel, target, arrays, element.dtype), expected)
 
@@ -189,7 +171,7 @@ def test_chains_of_instructions(element: Element, target: Target) -> None:
 def test_products_are_rounded_before_they_cancel(length: int, target: Target) -> None:
     for number in (4097.0, 0.1):
         arrays = [np.full(length, number, np.float32)] * 4
-        kernel = elementwise_kernel(Determinant(), f32, length, target)
+        kernel = chain_kernel(Determinant(), f32, length, target)
         assert_same_bits(run(kernel, target, arrays, np.float32), np.zeros(length, np.float32))
 
 
@@ -197,7 +179,7 @@ def test_products_are_rounded_before_they_cancel(length: int, target: Target) ->
 def test_casts_between_all(target: Target) -> None:
     x = operands(op.NEG, f64, 20000)[0]
     chain = [op.Cast(bf16), op.Cast(f32), op.MAPS[op.MapOperation.EXP], op.Cast(f64), op.ADD, op.Cast(bf16)]
-    kernel = elementwise_kernel(chain, f64, x.size, target)
+    kernel = chain_kernel(chain, f64, x.size, target)
     exponential = f64.cast(f32.exp(f32.cast(bf16.cast(x, f64), bf16)), f32)
     assert_same_bits(run(kernel, target, [x, x], bf16.dtype), bf16.cast(f64.add(exponential, x), f64))
 
@@ -218,7 +200,7 @@ def test_f64_to_bf16_rounds_once(target: Target) -> None:
 def test_kernels_call_nothing(opcode: Any, element: Element, target: Target) -> None:
     import llvmlite.binding as llvm
 
-    kernel = elementwise_kernel(opcode, element, 100, target)
+    kernel = chain_kernel(opcode, element, 100, target)
     assembly = machine(target).emit_assembly(llvm.parse_assembly(module_text(kernel)))
     assert "call" not in assembly
     flags = {"fast", "contract", "reassoc", "nnan", "ninf", "nsz", "arcp", "afn"}
@@ -227,7 +209,7 @@ def test_kernels_call_nothing(opcode: Any, element: Element, target: Target) -> 
 
 def test_comparison_sees_contraction() -> None:
     arrays = operands(Chain(), f32, 1000)
-    kernel = elementwise_kernel(Chain(), f32, arrays[0].size, host())
+    kernel = chain_kernel(Chain(), f32, arrays[0].size, host())
     fused = kernel.text.replace("fmul <", "fmul contract <").replace("fadd <", "fadd contract <")
     if host().has_fma:
         result = run(kernel._replace(text=fused), host(), arrays, np.float32)
@@ -258,9 +240,7 @@ def test_another_architecture_compiles(element: Element, fused: bool) -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     triple = "aarch64-unknown-linux-gnu"
-    kernel = elementwise_kernel(
-        [Everything(), op.Cast(bf16), op.Cast(f64)], element, 101, Target("generic", "", 16, fused)
-    )
+    kernel = chain_kernel([Everything(), op.Cast(bf16), op.Cast(f64)], element, 101, Target("generic", "", 16, fused))
     module = llvm.parse_assembly(module_text(kernel))
     module.triple = triple
     assembly = llvm.Target.from_triple(triple).create_target_machine(cpu="generic", opt=2).emit_assembly(module)

@@ -202,7 +202,7 @@ def test_without_llvmlite_the_reason_is_told(script):
 def test_importing_loads_no_llvmlite(script):
     text = """
         import sys
-        from topos.backend.native import call, compiler, pool, target
+        from topos.backend.native import compiler, pool, target
         print("llvmlite" in sys.modules)
     """
     assert script(text) == "False\n"

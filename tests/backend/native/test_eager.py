@@ -20,17 +20,12 @@ from topos.testing import assert_same_bits
 from topos.testing.instructions import every_sample
 
 from .eager_kinds import LAYOUTS, by_definition, laid, native_steps, offer_everything
-from .samples import ELEMENTS, INSTRUCTIONS, any_bits, operands, result_element
+from .samples import ELEMENTS, INSTRUCTIONS, any_bits, drawn, operands, result_element
 
 
 @pytest.fixture(autouse=True)
 def everything(monkeypatch: pytest.MonkeyPatch) -> None:
     offer_everything(monkeypatch)
-
-
-def drawn(element: Element, shape: tuple[int, ...], seed: int = 0) -> Any:
-    random = np.random.default_rng([seed, *shape])
-    return element.round(random.normal(0, 2, shape))
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)

@@ -1,4 +1,3 @@
-import ctypes
 import os
 import threading
 import time
@@ -8,11 +7,13 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from topos.backend.native import call, flags, pool_text, processors
-from topos.backend.native.compiler import compiled
+from topos.backend.native import flags, pool_text, processors
+from topos.backend.native.compiler import compiled, function
 from topos.backend.native.pool import Pool, pool, threads
 from topos.backend.native.settings import SettingError
+from topos.tensor.memory import address_of, aligned
 
+from .tables import Table
 from .texts import REPEATING, TILE
 
 TEXTS = [TILE, REPEATING]
@@ -34,11 +35,11 @@ define void @nested(ptr %table, i64 %tile) {
 def repeat(made, words, tiles, times):
     """Runs the tile function `times` times over the tiles, from native code."""
     library = compiled(TEXTS)
-    table = call.Table(5)
+    table = Table(5)
     table[0], table[1], table[3], table[4] = made.address(), library.addresses["tile"], tiles, times
     table.hold(2, words)
     made.ready()
-    call.function(library, "repeat")(table.address)
+    function(library, "repeat")(table.address)
 
 
 @pytest.fixture(params=["futex", "condition", "polling"])
@@ -54,11 +55,11 @@ def made(request):
 def test_every_tile_runs_once_on_any_number_of_threads(made, count):
     """More threads than processors among them."""
     assert made.threads(count) == count
-    words, library = call.aligned(97, np.int64), compiled(TEXTS)
+    words, library = aligned(97, np.int64), compiled(TEXTS)
     words[:] = 0
     repeat(made, words, 97, 100)
     for _ in range(100):
-        made.run(library.addresses["tile"], call.address_of(words), 97)
+        made.run(library.addresses["tile"], address_of(words), 97)
     assert (words == 200).all()
 
 
@@ -93,7 +94,7 @@ def test_other_threads_of_python_at_once(made):
 def test_a_tile_may_dispatch(made):
     made.threads(4)
     library, words = compiled([TILE, NESTED]), np.zeros(4, np.int64)
-    table = call.Table(3)
+    table = Table(3)
     table[0], table[1] = made.address(), library.addresses["tile"]
     table.hold(2, words)
     for _ in range(200):
@@ -202,9 +203,9 @@ START = """
     import os, sys, time, threading, warnings
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     import numpy as np
-    from topos.backend.native import call
     from topos.backend.native.compiler import compiled
     from topos.backend.native.pool import pool, threads
+    from topos.tensor.memory import address_of
     threads(4)
     TILE = '''
     define void @tile(ptr %arguments, i64 %tile) {
@@ -216,7 +217,7 @@ START = """
     library, words = compiled(TILE), np.zeros(32, np.int64)
     def work(words=words, times=500):
         for _ in range(times):
-            pool().run(library.addresses["tile"], call.address_of(words), 32)
+            pool().run(library.addresses["tile"], address_of(words), 32)
     work()
 """
 
@@ -382,8 +383,8 @@ def test_flush_to_zero_of_the_caller_is_undone_and_restored(made):
     numbers, mode = np.full(16, tiny), np.array([FLUSHING], np.uint32)
     bare, before = np.full(1, tiny), np.zeros(1, np.uint32)
     after = np.zeros(1, np.uint32)
-    addresses = [call.address_of(array) for array in (numbers, mode, bare, before, after)]
-    set_mode, get_mode, halve, guarded = (call.function(library, n) for n in ("set", "get", "halve", "guarded"))
+    addresses = [address_of(array) for array in (numbers, mode, bare, before, after)]
+    set_mode, get_mode, halve, guarded = (function(library, n) for n in ("set", "get", "halve", "guarded"))
     get_mode(addresses[3])
     # The workers are started in this mode, which a new thread inherits.
     set_mode(addresses[1])
@@ -419,34 +420,13 @@ def test_the_text_is_code_on_aarch64(wait):
 
 
 # Calls ---------------------------------------------------------------------------------------------------------------
-def test_aligned_arrays():
-    for shape, dtype in [(7, np.float32), ((3, 5), np.float64), ((0, 4), np.int8), ((), np.float32), ([2, 2], "u2")]:
-        array = call.aligned(shape, dtype)
-        assert array.shape == np.empty(shape).shape
-        assert array.dtype == np.dtype(dtype)
-        assert array.flags.c_contiguous
-        assert array.flags.writeable
-        assert call.address_of(array) == array.ctypes.data
-        assert call.address_of(array) % 64 == 0 or array.size == 0
-
-
-def test_a_table_keeps_its_arrays():
-    table = call.Table(3)
-    table.hold(1, np.arange(3.0))
-    table[2] = 2**63 + 1
-    assert len(table) == 3
-    assert table[2] == 2**63 + 1
-    assert ctypes.c_double.from_address(table[1] + 16).value == 2.0
-    assert ctypes.c_uint64.from_address(table.address + 16).value == 2**63 + 1
-
-
 def test_a_function_keeps_its_library():
-    function = call.function(compiled(REPEATING), "repeat")
+    repeating = function(compiled(REPEATING), "repeat")
     words = np.zeros(4, np.int64)
-    table = call.Table(5)
+    table = Table(5)
     table[0], table[3], table[4] = pool().address(), 4, 6
     kept = compiled(TILE)
     table[1] = kept.addresses["tile"]
     table.hold(2, words)
-    function(table.address)
+    repeating(table.address)
     assert words.tolist() == [6] * 4

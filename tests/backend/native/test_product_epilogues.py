@@ -60,10 +60,10 @@ class Biased:
             for lane, pointer in enumerate(places(place, name)):
                 one = function.load(stored.of_one(), pointer, m.bytes)
                 found = one if finish.lanes == 1 else function.let(stored, f"insertelement {found}, {one}, i32 {lane}")
-            return m._opened(found)
+            return m.opened(found)
 
         def store(place: int, name: str, value: Any) -> None:
-            closed = m._closed(value)
+            closed = m.closed(value)
             for lane, pointer in enumerate(places(place, name)):
                 one = closed
                 if finish.lanes > 1:

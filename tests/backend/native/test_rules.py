@@ -21,7 +21,7 @@ from topos.tensor import deferred, services
 from topos.testing import assert_same_bits
 
 from .eager_kinds import LAYOUTS, laid, native_steps, offer_everything
-from .samples import ELEMENTS
+from .samples import ELEMENTS, drawn
 
 SHAPES = ((7, 9), (7, 9), (40,), ())
 
@@ -29,10 +29,6 @@ SHAPES = ((7, 9), (7, 9), (40,), ())
 @pytest.fixture(autouse=True)
 def everything(monkeypatch: pytest.MonkeyPatch) -> None:
     offer_everything(monkeypatch)
-
-
-def drawn(element: Element, shape: tuple[int, ...], seed: int) -> Any:
-    return element.round(np.random.default_rng([seed, *shape]).normal(0, 2, shape))
 
 
 def tables(element: Element = f32, shapes: tuple[tuple[int, ...], ...] = SHAPES) -> tuple[Parameters, Parameters]:

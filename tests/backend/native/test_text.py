@@ -11,13 +11,13 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from topos import op
-from topos.backend.native.elementwise import elementwise_kernel
 from topos.backend.native.registers import INT64, Integer, Operand, constant, listed, literal, vector
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.vocabulary import NativeReading
 from topos.element import f32
 
+from .chains import chain_kernel
 from .compiled import Compiled, host
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -50,13 +50,13 @@ def test_print() -> None:
 
 
 def test_equal_work_prints_equal_kernels() -> None:
-    kernels = [elementwise_kernel(op.POWF, f32, 100, PLAIN) for _ in range(2)]
+    kernels = [chain_kernel(op.POWF, f32, 100, PLAIN) for _ in range(2)]
     assert kernels[0] == kernels[1]
-    assert kernels[0] != elementwise_kernel(op.POWF, f32, 101, PLAIN)
+    assert kernels[0] != chain_kernel(op.POWF, f32, 101, PLAIN)
 
 
 def test_helpers_are_single_lines_each_once() -> None:
-    kernel = elementwise_kernel([op.MAPS[op.MapOperation.SIN]] * 3, f32, 100, PLAIN)
+    kernel = chain_kernel([op.MAPS[op.MapOperation.SIN]] * 3, f32, 100, PLAIN)
     assert len({helper.split("=")[0] for helper in kernel.helpers}) == len(kernel.helpers)
     assert all("\n" not in helper for helper in kernel.helpers)
     assert sum(helper.startswith("@two_over_pi_f32_0 = internal") for helper in kernel.helpers) == 1

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from topos.backend.native.groups import Lowering
-from topos.tensor.memory import LINE
+from topos.tensor.memory import whole_lines
 
 
 class Arena(NamedTuple):
@@ -29,7 +29,7 @@ def arranged(
     stays to the end. Rows of `elsewhere` have buffers of their own. The copy of each source of `temporary`, which is
     called `~source`, lives from the beginning to the end.
     """
-    last = _last_reads(lowering)
+    last = lowering.last_reads()
     end = len(lowering.groups)
     alive: list[tuple[int, int, int]] = []  # start, end, last group
     offsets: dict[int, int] = {}
@@ -46,7 +46,7 @@ def arranged(
             for row in group.writes
             if row not in elsewhere
         ]
-        for row, length, until in [*wanted, (None, _lines(scratch_bytes[at]), at)]:
+        for row, length, until in [*wanted, (None, whole_lines(scratch_bytes[at]), at)]:
             start = _gap(alive, length)
             if length:
                 alive = sorted([*alive, (start, start + length, until)])
@@ -58,22 +58,8 @@ def arranged(
     return Arena(offsets, scratch, size)
 
 
-def _last_reads(lowering: Lowering) -> dict[int, int]:
-    last: dict[int, int] = {}
-    for at, group in enumerate(lowering.groups):
-        for operand in group.reads:
-            last[lowering.views[operand].row] = at
-    return last
-
-
 def _bytes(lowering: Lowering, row: int) -> int:
-    recorded = lowering.spec.rows[row]
-    element = recorded.element or lowering.spec.element
-    return _lines(recorded.shape.volume * element.dtype.itemsize)
-
-
-def _lines(size: int) -> int:
-    return -(-size // LINE) * LINE
+    return whole_lines(lowering.spec.rows[row].shape.volume * lowering.spec.element_of(row).dtype.itemsize)
 
 
 def _gap(alive: list[tuple[int, int, int]], length: int) -> int:

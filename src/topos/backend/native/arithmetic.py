@@ -33,40 +33,35 @@ class Arithmetic:
         self.type = reading.type(self.item)
 
     # memory
-    def load(self, pointer: Operand, count: Integer | None = None, align: int = 0) -> Lanes:
-        """Neighbouring numbers from an address on; of the first `count` lanes where given (see `absent`).
-
-        `align` is what the address is a multiple of in bytes, where that is more than the size of a number.
-        """
+    def load(self, pointer: Operand, count: Integer | None = None) -> Lanes:
+        """Neighbouring numbers from an address on; of the first `count` lanes where given (see `absent`)."""
         function, type = self.reading.function, self.reading.type(self.stored)
-        align = align or self.bytes
         if count is None:
-            return self._opened(function.load(type, pointer, align))
-        return self._opened(function.load_first(type, pointer, count, align))
+            return self.opened(function.load(type, pointer, self.bytes))
+        return self.opened(function.load_first(type, pointer, count, self.bytes))
 
     def load_one(self, pointer: Operand) -> Lanes:
         """The number at an address, in every lane."""
         function, type = self.reading.function, self.reading.type(self.stored)
-        return self._opened(function.spread(type, function.load(type.of_one(), pointer, self.bytes)))
+        return self.opened(function.spread(type, function.load(type.of_one(), pointer, self.bytes)))
 
-    def store(self, value: Lanes, pointer: Operand, count: Integer | None = None, align: int = 0) -> None:
+    def store(self, value: Lanes, pointer: Operand, count: Integer | None = None) -> None:
         """Puts lanes next to one another from an address on; the first `count` of them where given."""
-        function, closed = self.reading.function, self._closed(value)
-        align = align or self.bytes
+        function, stored = self.reading.function, self.closed(value)
         if count is None:
-            function.store(closed, pointer, align)
+            function.store(stored, pointer, self.bytes)
         else:
-            function.store_first(closed, pointer, count, align)
+            function.store_first(stored, pointer, count, self.bytes)
 
     def offset(self, pointer: Operand, index: Integer) -> Operand:
         """The address `index` numbers after `pointer`."""
         return self.reading.function.offset(pointer, self.reading.type(self.stored).of_one(), index)
 
-    def _opened(self, stored: Operand) -> Lanes:
+    def opened(self, stored: Operand) -> Lanes:
         """What lay in memory as a value."""
         return self.reading.lanes_of(stored)
 
-    def _closed(self, value: Lanes) -> Operand:
+    def closed(self, value: Lanes) -> Operand:
         """A value as it lies in memory."""
         return value
 
@@ -194,12 +189,12 @@ class BFloat16(Arithmetic):
 
     element, item, stored, bytes, bodies = bf16, "float", "i16", 2, F32_BODIES
 
-    def _opened(self, stored: Operand) -> Lanes:
+    def opened(self, stored: Operand) -> Lanes:
         reading = self.reading
         wide = reading.convert("zext", stored, "i32")
         return lanes(reading.real(wide << 16))
 
-    def _closed(self, value: Lanes) -> Operand:
+    def closed(self, value: Lanes) -> Operand:
         reading = self.reading
         return reading.convert("trunc", reading.shifted_down(reading.bits(value), 16), "i16")
 

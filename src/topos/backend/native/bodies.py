@@ -22,14 +22,14 @@ class ByBodies(Arithmetic):
         self.item, self.stored, self.bytes = native.registers, native.stored, element.dtype.itemsize
         super().__init__(reading)
 
-    def _opened(self, stored: Operand) -> Lanes:
+    def opened(self, stored: Operand) -> Lanes:
         if self.native.opened is None:
-            return super()._opened(stored)
+            return super().opened(stored)
         wide = AS_INTEGER[self.item]
         pattern = stored if stored.type.item == wide else self.reading.convert("zext", stored, wide)
         return lanes(self.native.opened(self.reading, self.reading.lanes_of(pattern)))
 
-    def _closed(self, value: Lanes) -> Operand:
+    def closed(self, value: Lanes) -> Operand:
         if self.native.closed is None:
             return value
         pattern = lanes(self.native.closed(self.reading, value))

@@ -27,7 +27,7 @@ def carry_of(lowering: Lowering, carried: Mapping[int, int], results: frozenset[
     in_place: dict[int, int] = {}
     before = [source for source in carried if source in results or source in carried.values()]
     after: list[tuple[int, int]] = []
-    last = _last_reads(lowering)
+    last = lowering.last_reads()
     for source, following in carried.items():
         if following == source:
             continue
@@ -38,14 +38,6 @@ def carry_of(lowering: Lowering, carried: Mapping[int, int], results: frozenset[
         else:
             in_place[following] = source
     return Carry(in_place, before, after)
-
-
-def _last_reads(lowering: Lowering) -> dict[int, int]:
-    last: dict[int, int] = {}
-    for at, group in enumerate(lowering.groups):
-        for operand in group.reads:
-            last[lowering.views[operand].row] = at
-    return last
 
 
 def _replaces(lowering: Lowering, source: int, following: int, last: Mapping[int, int]) -> bool:

@@ -6,11 +6,12 @@ one, and a Ctrl-C waits for one kernel at most. A `Library` is several objects l
 
 from __future__ import annotations
 
+import ctypes
 import re
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache as once
 from typing import Any
 
@@ -28,6 +29,8 @@ CODE_GENERATION_LEVEL = 1
 OPTIONS = f"always-inline sroa level={CODE_GENERATION_LEVEL} static large"
 
 _REMEMBERED_BYTES = 16 << 20
+
+_TakesPointer = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _DEFINED = re.compile(r"^define (?!internal |private )[^@\n]*@([\w.$-]+)\(", re.MULTILINE)
 _DECLARED = re.compile(r"^declare [^@\n]*@(?!llvm\.)([\w.$-]+)\(", re.MULTILINE)
@@ -71,6 +74,16 @@ def compiled(texts: str | Iterable[str], target: Target | None = None) -> Librar
         objects = [_object(text, key, target) for text, key in zip(texts, keys, strict=True)]
         library = ask(lambda: _loaded(name, texts, objects, target))
     return library
+
+
+def function(library: Library, name: str) -> Callable[[int], None]:
+    """A compiled `void name(ptr)` to be called with an address, without the interpreter's lock. It keeps its library.
+
+    A call costs about 150 ns; each further argument would cost as much again, so there is one, the address of a table.
+    """
+    called = _TakesPointer(library.addresses[name])
+    called.library = library  # type: ignore[attr-defined]
+    return called
 
 
 def assembly(text: str, target: Target | None = None) -> str:

@@ -6,9 +6,8 @@ from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.nest import Frame, Place
 from topos.backend.native.products import Batch, Definition, Epilogue, Finish, ProductTask, product
-from topos.backend.native.program import Call, Operand
-from topos.backend.native.registers import INT64, Integer, vector
-from topos.backend.native.registers import Operand as Register
+from topos.backend.native.program import Call, Pointer
+from topos.backend.native.registers import INT64, Integer, Operand, vector
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.views import dense, dense_strides
@@ -21,7 +20,7 @@ def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
     views = [lowering.view(operand) for operand in recorded.operands]
     if any(spec.is_selection(view.row) for view in views):
         return None
-    stored = [spec.rows[view.row].element or spec.element for view in views]
+    stored = [spec.element_of(view.row) for view in views]
     left, right, out = _pointers(lowering, group)
     task = _task(lowering, row)._replace(left_element=stored[0].name, right_element=stored[1].name)
     if len(group.rows) == 1:
@@ -31,13 +30,13 @@ def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
     return Call(product(task, target, Epilogue(finish.define, len(own) - 3)), own)
 
 
-def _pointers(lowering: Lowering, group: Group) -> list[Operand]:
+def _pointers(lowering: Lowering, group: Group) -> list[Pointer]:
     """Left, right, and the first result."""
     spec = lowering.spec
     views = [lowering.view(operand) for operand in spec.rows[group.rows[0]].operands]
-    items = [(spec.rows[view.row].element or spec.element).dtype.itemsize for view in views]
-    places = [Operand(view.row, view.offset * item) for view, item in zip(views, items, strict=True)]
-    return [*places, Operand(group.writes[0], 0)]
+    items = [spec.element_of(view.row).dtype.itemsize for view in views]
+    places = [Pointer(view.row, view.offset * item) for view, item in zip(views, items, strict=True)]
+    return [*places, Pointer(group.writes[0], 0)]
 
 
 def _task(lowering: Lowering, row: int) -> ProductTask:
@@ -48,10 +47,9 @@ def _task(lowering: Lowering, row: int) -> ProductTask:
         Batch(recorded.shape[axis], left.strides[axis], right.strides[axis], out[axis])
         for axis in range(recorded.shape.rank - 2)
     )
-    element = recorded.element or lowering.spec.element
     rows, columns = recorded.shape[-2:]
     return ProductTask(
-        element.name,
+        lowering.spec.element_of(row).name,
         rows,
         left.shape[-1],
         columns,
@@ -91,12 +89,12 @@ class _Finish:
         for map in [written, *(map for read in frame.reads.values() for map in read.maps)]:
             if finish.along_rows:
                 map[-2:] = map[:-3:-1]
-        row, column = Register(INT64, "%row"), Register(INT64, "%column")
+        row, column = Operand(INT64, "%row"), Operand(INT64, "%column")
         across, along = (column, row) if finish.along_rows else (row, column)
         place = Place((*self._batch(frame), across), along, None if finish.active == finish.lanes else finish.active)
         first = self.group.rows[0]
         m = frame.arithmetic(frame.element(first))
-        held = {first: frame.reading.lanes_of(Register(vector(m.item, finish.lanes), "%value"))}
+        held = {first: frame.reading.lanes_of(Operand(vector(m.item, finish.lanes), "%value"))}
         evaluator = Evaluator(frame, self.group)
         evaluator.evaluate(needed(frame, self.group), held, evaluator.values(place, held))
         for result, pointer in self.outputs:
@@ -106,7 +104,7 @@ class _Finish:
     def _batch(self, frame: Frame) -> list[Integer]:
         """The indices of the leading axes, out of the number of the product among them."""
         indices: list[Integer] = []
-        rest = Register(INT64, "%batch")
+        rest = Operand(INT64, "%batch")
         for extent in reversed(self.group.shape[:-2]):
             indices.insert(0, frame.function.let(INT64, f"urem {rest}, {extent}"))
             rest = frame.function.let(INT64, f"udiv {rest}, {extent}")

@@ -51,8 +51,7 @@ class EagerProgram:
         results = self._executable.run(
             {row: self._payload(row, array) for row, array in zip(self._sources, arrays, strict=True)}
         )
-        known = self._executable.known
-        return [(results[row] if row in results else known[row]).dense(self._element(row)) for row in self._wanted]
+        return [results[row].dense(self._spec.element_of(row)) for row in self._wanted]
 
     # recording
     def _source(self, source: Source, layout: Layout | None) -> int:
@@ -72,11 +71,8 @@ class EagerProgram:
         self._spec.rows.append(Row(opcode, operands, shape, element, None, None))
 
     # running
-    def _element(self, row: int) -> Element:
-        return self._spec.rows[row].element or self._spec.element
-
     def _payload(self, row: int, array: Array) -> Tensor:
         ids = self._spec.ids.get(row)
         if ids is not None:
             return Tensor._of_ids(array, ids.vocab, f32)
-        return Tensor.of(array, self._element(row), self._spec.rows[row].shape)
+        return Tensor.of(array, self._spec.element_of(row), self._spec.rows[row].shape)

@@ -8,15 +8,13 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from topos.backend.native.compiler import compiled
-from topos.backend.native.frame import FIRST_BUFFER, STEPS, TEXT, Frame, enter
 from topos.backend.native.groups import Lowering
 from topos.backend.native.pool import pool
 from topos.backend.native.program import Call, Program, texts
 from topos.backend.native.results import Results
+from topos.backend.native.table import FIRST_BUFFER, STEPS, Table, enter, text
 from topos.backend.native.target import Target
-from topos.element import Element
 from topos.engine.feeds import Stack
-from topos.graph.spec import Spec
 from topos.op import Leaf
 from topos.tensor import Tensor
 from topos.tensor.memory import address_of
@@ -26,7 +24,11 @@ INTERRUPTIBLE_S = 0.02
 
 
 class Executable:
-    """The schedule of a plan as native code. Holds no state: any number of threads may run it at once."""
+    """The schedule of a plan as native code. Holds no state: any number of threads may run it at once.
+
+    `computed` are the results that a run answers: all but sources, whose values the caller has, and among those the
+    ones whose values of before a step shows.
+    """
 
     def __init__(self, lowering: Lowering, program: Program, results: Iterable[int], target: Target) -> None:
         self.lowering = lowering
@@ -37,37 +39,40 @@ class Executable:
         slots = [(row, slot) for slot, row in enumerate(program.buffers, FIRST_BUFFER) if row not in self._constants]
         self._sources = [(row, slot) for row, slot in slots if row >= 0 and not lowering.spec.rows[row].operands]
         self._results = Results(
-            (index, slot, lowering.spec.rows[index].shape, element_of(lowering.spec, index))
+            (index, slot, lowering.spec.rows[index].shape, lowering.spec.element_of(index))
             for row, slot in slots
             if (index := max(row, ~row)) >= 0 and (row < 0 or lowering.spec.rows[row].operands)
         )
-        self.computed = self._results.rows()
-        left = [row for row in results if row not in self.computed and lowering.spec.rows[row].operands]
-        self.known = {row: _known(lowering, row) for row in left}
+        written = self._results.rows()
+        left = [row for row in results if row not in written and lowering.spec.rows[row].operands]
+        self._known = {row: _filled(lowering, row) for row in left}
+        self.computed = written.union(left)
         self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
-        self._frames: list[Frame] = []
+        self._tables: list[Table] = []
 
     def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The value of each result that is computed, for the payload of each source; `known` has the others."""
-        frame = self._frames.pop() if self._frames else self.frame()
-        values = self.fill(frame, sources)
+        """The value of each result of `computed`, for the payload of each source."""
+        table = self._tables.pop() if self._tables else self.table()
+        values = self.fill(table, sources)
         if self._shares:
             pool().ready()
-        self._enter(frame.address)
-        self._frames.append(frame)
+        self._enter(table.address)
+        self._tables.append(table)
+        if self._known:
+            values.update(self._known)
         return values
 
-    def fill(self, frame: Frame, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Points a frame at the sources and at fresh memory for the results, which it answers."""
-        words = frame.words
+    def fill(self, table: Table, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Points a table at the sources and at fresh memory for the results that kernels write, which it answers."""
+        words = table.words
         for row, slot in self._sources:
             words[slot] = sources[row].address
         return self._results.fresh(words)
 
     def run_steps(self, sources: Mapping[int, Tensor | Stack], steps: int) -> dict[int, Tensor]:
         """As many runs, one after another; a `Stack` gives one payload per step, each result gains a leading axis."""
-        frame = self.frame()
-        words, to_stride = frame.words, frame.strides - FIRST_BUFFER
+        table = self.table()
+        words, to_stride = table.words, table.strides - FIRST_BUFFER
         moving = []
         for row, slot in self._sources:
             payload = sources[row]
@@ -79,24 +84,25 @@ class Executable:
             else:
                 words[slot] = payload.address
         values = self._results.stacked(words, to_stride, steps)
+        values.update({row: _filled(self.lowering, row, (steps,)) for row in self._known})
         if self._shares:
             pool().ready()
         few = 1
         while steps:
             words[STEPS] = few = min(few, steps)
             began = time.perf_counter()
-            self._enter(frame.address)
+            self._enter(table.address)
             steps -= few
             few *= max(1, min(16, int(INTERRUPTIBLE_S / (time.perf_counter() - began))))
         return values
 
-    def frame(self) -> Frame:
+    def table(self) -> Table:
         """A table with all that stays the same from run to run."""
-        frame = Frame(self.program, self.library.addresses if self.library else {})
+        table = Table(self.program, self.library.addresses if self.library else {})
         for slot, row in enumerate(self.program.buffers, FIRST_BUFFER):
             if row in self._constants:
-                frame.words[slot] = self._constants[row].address
-        return frame
+                table.words[slot] = self._constants[row].address
+        return table
 
     def explain(self) -> str:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""
@@ -109,7 +115,7 @@ class Executable:
 
     def llvm(self) -> str:
         """The text of every kernel once, and of the function that runs them."""
-        return "\n".join([*texts(self.program.calls).values(), TEXT])
+        return "\n".join([*texts(self.program.calls).values(), text()])
 
 
 def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
@@ -118,23 +124,15 @@ def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
     copied = {origin for origin, _ in program.carry.after}
     found = {row: spec.payloads[row] for row in program.buffers if row >= 0 and type(spec.rows[row].opcode) is Leaf}
     for row in constants.keys() & program.buffers:
-        found[row] = _everywhere(spec, row, constants[row]) if row in copied else constants[row]
+        found[row] = _filled(lowering, row) if row in copied else constants[row]
     return found
 
 
-def _known(lowering: Lowering, row: int) -> Tensor:
-    """A result that no kernel writes: one number at every place, or no place at all."""
-    spec, found = lowering.spec, lowering.constants.get(row)
-    return _everywhere(spec, row, Tensor(0.0, element_of(spec, row)) if found is None else found)
-
-
-def _everywhere(spec: Spec, row: int, number: Tensor) -> Tensor:
-    return Tensor.filled(spec.rows[row].shape, number.convert(element_of(spec, row)), element_of(spec, row))
-
-
-def element_of(spec: Spec, row: int) -> Element:
-    """The element of a row's numbers."""
-    return spec.rows[row].element or spec.element
+def _filled(lowering: Lowering, row: int, leading: tuple[int, ...] = ()) -> Tensor:
+    """A row that no kernel writes, behind leading axes: one number at every place, or no place at all."""
+    element, found = lowering.spec.element_of(row), lowering.constants.get(row)
+    number = Tensor(0.0, element) if found is None else found.convert(element)
+    return Tensor.filled((*leading, *lowering.spec.rows[row].shape), number, element)
 
 
 def _told(made: Call) -> str:

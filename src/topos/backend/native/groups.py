@@ -97,6 +97,10 @@ class Lowering:
         """Whether a group after the row's own reads what it stores."""
         return row in self._read_later
 
+    def last_reads(self) -> dict[int, int]:
+        """For each row whose buffer any group reads, the last group that does."""
+        return {self.views[operand].row: at for at, group in enumerate(self.groups) for operand in group.reads}
+
     # one row after another
     def _place(self, row: int) -> None:
         opcode = self.spec.rows[row].opcode

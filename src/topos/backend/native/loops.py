@@ -27,7 +27,7 @@ def lanes_for(lowering: Lowering, group: Group, target: Target) -> int:
     Several registers side by side hide the latency of a polynomial's steps.
     """
     spec = lowering.spec
-    wide = all((spec.rows[row].element or spec.element).dtype.itemsize == 8 for row in group.rows)
+    wide = all(spec.element_of(row).dtype.itemsize == 8 for row in group.rows)
     dear = any(is_dear(lowering.spec, row) for row in group.rows)
     volume = group.shape.volume
     registers = 1 if not dear or volume < FAR else 2 if wide else 4

@@ -12,16 +12,15 @@ from topos.backend.native.arithmetic import Arithmetic, arithmetic
 from topos.backend.native.groups import Lowering
 from topos.backend.native.ids import Read, dense_read, inside, one_hot
 from topos.backend.native.kernel import Kernel
-from topos.backend.native.program import Operand as Pointer
+from topos.backend.native.program import Pointer
 from topos.backend.native.registers import INT64, POINTER, Integer, Operand, Type, absent, listed
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.views import View, merged
 from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.element import Element
+from topos.tensor.memory import whole_lines
 
-LINE = 64
-"""Bytes of a cache line."""
 WORK = 100_000
 """Elements of plain arithmetic that are worth a thread: ten microseconds, beside which a wake-up is little."""
 MOST_TILES = 64
@@ -91,7 +90,7 @@ class Frame:
     # numbers
     def element(self, row: int) -> Element:
         """The element of a row's numbers."""
-        return self.spec.rows[row].element or self.spec.element
+        return self.spec.element_of(row)
 
     def arithmetic(self, element: Element, reading: NativeReading | None = None) -> Arithmetic:
         """The arithmetic of an element over a reading's lanes, or this frame's."""
@@ -137,10 +136,8 @@ class Frame:
             return m.load_one(first)
         if step == 1:
             return m.load(first, place.lanes)
-        type = m.reading.type(m.stored)
-        places, mask = self._apart(m, first, step, place.lanes)
-        name = f"masked.gather.{type.suffix}.{places.type.suffix}"
-        return m._opened(self.function.call(type, name, places, mask, absent(type)))
+        places = self._apart(m, first, step)
+        return self._gathered(m, places, self._present(m, place.lanes))
 
     def value_where(self, row: int, place: Place, wanted: Element, mask: Operand) -> Lanes:
         """A row's numbers at the lanes where a mask holds; the memory of the others is not touched."""
@@ -155,26 +152,29 @@ class Frame:
         steps, type = read.maps[0], m.reading.type(m.stored)
         first = m.offset(read.pointer, self.offset(steps, place))
         if steps[-1] == 1 or type.lanes == 1:
-            return m._opened(self.function.load_masked(type, first, mask, m.bytes))
-        places, _ = self._apart(m, first, steps[-1], None)
+            return m.opened(self.function.load_masked(type, first, mask, m.bytes))
+        return self._gathered(m, self._apart(m, first, steps[-1]), mask)
+
+    def _gathered(self, m: Arithmetic, places: Operand, mask: Operand) -> Lanes:
+        """What lies at the lanes' own addresses, where the mask holds."""
+        type = m.reading.type(m.stored)
         name = f"masked.gather.{type.suffix}.{places.type.suffix}"
-        return m._opened(self.function.call(type, name, places, mask, absent(type)))
+        return m.opened(self.function.call(type, name, places, mask, absent(type)))
 
     def store(self, m: Arithmetic, value: Lanes, pointer: Operand, steps: Sequence[int], place: Place) -> None:
         """Puts lanes at a place of a buffer whose strides per axis of the nest are `steps`."""
         first = m.offset(pointer, self.offset(steps, place))
         if pointer in self.streamed:
-            closed = m._closed(value)
-            align = min(LINE, closed.type.bytes)
-            self.function.write(f"store {closed}, ptr {first.text}, align {align}, !nontemporal !{{i32 1}}")
+            stored = m.closed(value)
+            self.function.write(f"store {stored}, ptr {first.text}, align {stored.type.align}, !nontemporal !{{i32 1}}")
             return
         if steps[-1] == 1 or place.lanes == 1 or m.reading.lanes == 1:
             m.store(value, first, place.lanes)
             return
-        places, mask = self._apart(m, first, steps[-1], place.lanes)
-        closed = m._closed(value)
-        name = f"masked.scatter.{closed.type.suffix}.{places.type.suffix}"
-        self.function.run(name, closed, places, mask)
+        places, mask = self._apart(m, first, steps[-1]), self._present(m, place.lanes)
+        stored = m.closed(value)
+        name = f"masked.scatter.{stored.type.suffix}.{places.type.suffix}"
+        self.function.run(name, stored, places, mask)
 
     def offset(self, steps: Sequence[int], place: Place) -> Integer:
         """How many numbers after the start of a buffer a place lies."""
@@ -183,14 +183,17 @@ class Frame:
             offset = self.function.add(offset, self.function.multiply(index, step))
         return self.function.add(offset, self.function.multiply(place.inner, steps[-1]))
 
-    def _apart(self, m: Arithmetic, pointer: Operand, step: int, count: Integer | None) -> tuple[Operand, Operand]:
-        """The addresses of lanes that lie `step` numbers apart, as an argument, and the mask of those that exist."""
+    def _apart(self, m: Arithmetic, pointer: Operand, step: int) -> Operand:
+        """The addresses of lanes that lie `step` numbers apart, as an argument."""
         index = m.reading.type("i64")
         places = listed(index, tuple(step * lane for lane in range(index.lanes)))
         base = f"getelementptr inbounds {m.reading.type(m.stored).of_one().text}, ptr {pointer.text}, {places}"
         pointers = self.function.let(m.reading.type("ptr"), base)
-        mask = self.function.prefix(index.lanes, index.lanes if count is None else count)
-        return Operand(pointers.type, f"align {m.bytes} {pointers.text}"), mask
+        return Operand(pointers.type, f"align {m.bytes} {pointers.text}")
+
+    def _present(self, m: Arithmetic, count: Integer | None) -> Operand:
+        """The mask of the lanes that exist."""
+        return self.function.prefix(m.reading.lanes, m.reading.lanes if count is None else count)
 
     # memory
     def room(self, item: Type, count: int) -> Operand:
@@ -199,12 +202,12 @@ class Frame:
         if self._stack_bytes + size <= STACK_BYTES:
             self._stack_bytes += size
             return self.function.room(item, count)
-        self._own_bytes, start = self._own_bytes + _lines(size), self._own_bytes
+        self._own_bytes, start = self._own_bytes + whole_lines(size), self._own_bytes
         return self._region("%scratch_own", start)
 
     def shared(self, size: int) -> Operand:
         """Memory that all tiles and the kernels after this one see."""
-        self._shared_bytes, start = self._shared_bytes + _lines(size), self._shared_bytes
+        self._shared_bytes, start = self._shared_bytes + whole_lines(size), self._shared_bytes
         return self._region("%scratch", start)
 
     def _region(self, base: str, start: int) -> Operand:
@@ -294,7 +297,3 @@ class Frame:
             body(whole, rest)
         elif rest:
             self.function.when(self.function.below(whole, end), lambda: body(whole, rest))
-
-
-def _lines(size: int) -> int:
-    return -(-size // LINE) * LINE

@@ -142,11 +142,11 @@ class Panels:
     def _at(self, wanted: Accumulator, place: Operand, row: Integer, column: Integer) -> Lanes:
         type = wanted.m.type
         pointer = self._place(type, place, row, column)
-        return self.frame.reading.lanes_of(self.frame.function.load(type, pointer, min(64, type.bytes)))
+        return self.frame.reading.lanes_of(self.frame.function.load(type, pointer, type.align))
 
     def _put(self, value: Lanes, place: Operand, row: Integer, column: Integer) -> None:
         pointer = self._place(value.type, place, row, column)
-        self.frame.function.store(value, pointer, min(64, value.type.bytes))
+        self.frame.function.store(value, pointer, value.type.align)
 
 
 def row_group(lowering: Lowering, group: Group, target: Target) -> Call | None:

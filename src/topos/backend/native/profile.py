@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from topos.backend.native.executable import Executable
-from topos.backend.native.frame import CALL_COUNT, Frame, enter
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.pool import pool
+from topos.backend.native.table import CALL_COUNT, Table, enter
 from topos.engine.liveness import volume
 from topos.op import MatMul, Movement, Reduction
 from topos.tensor import Tensor
@@ -55,11 +55,11 @@ class Profile(NamedTuple):
 
 def profiled(executable: Executable, sources: Mapping[int, Tensor]) -> Profile:
     """Times the groups of a run over these sources, which it changes where the run does."""
-    frame = executable.frame()
-    results = executable.fill(frame, sources)
+    table = executable.table()
+    results = executable.fill(table, sources)
     pool().ready()
-    whole = min(_elapsed_s(enter(), frame.address) for _ in range(ROUNDS))
-    started = _started(frame)
+    whole = min(_elapsed_s(enter(), table.address) for _ in range(ROUNDS))
+    started = _started(table)
     least = [float("inf")] * len(started)
     for _ in range(ROUNDS):
         for at, call in enumerate(started):
@@ -75,9 +75,9 @@ def _elapsed_s(call: Callable[..., object], *arguments: int) -> float:
     return time.perf_counter() - began
 
 
-def _started(frame: Frame) -> list[tuple[int, int, int]]:
+def _started(table: Table) -> list[tuple[int, int, int]]:
     """The kernels in order, each with its arguments and its tiles."""
-    words = [frame.words[at] for at in range(frame.calls, frame.calls + 3 * frame.words[CALL_COUNT])]
+    words = [table.words[at] for at in range(table.calls, table.calls + 3 * table.words[CALL_COUNT])]
     return list(zip(words[0::3], words[2::3], words[1::3], strict=True))
 
 
@@ -106,8 +106,7 @@ def _group(lowering: Lowering, group: Group, kernels: str, elapsed_s: float) -> 
 
 
 def _bytes(lowering: Lowering, row: int) -> int:
-    recorded = lowering.spec.rows[row]
-    item = 8 if lowering.spec.is_selection(row) else (recorded.element or lowering.spec.element).dtype.itemsize
+    item = 8 if lowering.spec.is_selection(row) else lowering.spec.element_of(row).dtype.itemsize
     return volume(lowering.spec, row) * item
 
 

@@ -1,4 +1,4 @@
-"""A plan as one native function: its kernels, its memory, and the text that calls them in order."""
+"""A plan as data: the kernels that it calls in order, and where their operands are in its memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topos.backend.native.kernel import Kernel
 from topos.backend.native.moves import moved_bytes
 
 
-class Operand(NamedTuple):
+class Pointer(NamedTuple):
     """One pointer argument of a kernel: a buffer and where in it, in bytes."""
 
     row: int
@@ -27,12 +27,16 @@ class Call(NamedTuple):
     """
 
     kernels: tuple[Kernel, ...]
-    operands: list[Operand]
+    operands: list[Pointer]
 
     @property
     def scratch_bytes(self) -> int:
         """The largest wish of any of its kernels."""
         return max(kernel.scratch_bytes for kernel in self.kernels)
+
+
+Placed = list[tuple[int | None, int]]
+"""The operands of a call: the row of a buffer, or `None` for the arena, and the offset in it in bytes."""
 
 
 class Program(NamedTuple):
@@ -50,9 +54,9 @@ class Program(NamedTuple):
     buffers: list[int]
     kernels: list[str]
 
-    def placed(self, at: int) -> list[tuple[int | None, int]]:
-        """The operands of a call: the row of a buffer, or `None` for the arena, and the offset in it in bytes."""
-        placed: list[tuple[int | None, int]] = []
+    def placed(self, at: int) -> Placed:
+        """Where the operands of a call are, and then its scratch."""
+        placed: Placed = []
         for row, offset in self.calls[at].operands:
             home = self.carry.in_place.get(row, row)
             if home in self.arena.offsets:
@@ -96,9 +100,8 @@ def assembled(
 
 def _move(lowering: Lowering, source: int, origin: int, destination: int) -> Call:
     """The copy of one whole buffer, as large as a source, to another."""
-    row = lowering.spec.rows[source]
-    size = row.shape.volume * (row.element or lowering.spec.element).dtype.itemsize
-    return Call((moved_bytes(size),), [Operand(origin, 0), Operand(destination, 0)] if size else [])
+    size = lowering.spec.rows[source].shape.volume * lowering.spec.element_of(source).dtype.itemsize
+    return Call((moved_bytes(size),), [Pointer(origin, 0), Pointer(destination, 0)] if size else [])
 
 
 def texts(calls: Sequence[Call]) -> dict[str, str]:

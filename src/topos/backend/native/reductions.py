@@ -54,7 +54,7 @@ class Rows:
         if self.is_along:
             return lanes_up_to(LANES, self.extent)
         spec = self.lowering.spec
-        items = [(spec.rows[row].element or spec.element).accumulator.dtype.itemsize for row in self.group.rows]
+        items = [spec.element_of(row).accumulator.dtype.itemsize for row in self.group.rows]
         registers = 1 if any(is_dear(self.lowering.spec, row) for row in self.group.rows) else 4
         return lanes_up_to(registers * target.lanes(max(items)), prod(self.shape[self.axis + 1 :]))
 
@@ -215,14 +215,14 @@ class Rows:
 
     # what a later pass reads back
     def _keep(self, row: int, at: Integer, value: Lanes) -> None:
-        self.frame.function.store(value, self._kept_at(row, at), min(64, value.type.bytes))
+        self.frame.function.store(value, self._kept_at(row, at), value.type.align)
 
     def _recalled(self, row: int, place: Place, at: Integer) -> Lanes:
         m = self.frame.arithmetic(self.frame.element(row))
         if row in self.outputs:
             return self.frame.load(m, self.outputs[row], self.steps[row], place)
         pointer = self._kept_at(row, at)
-        return self.frame.reading.lanes_of(self.frame.function.load(m.type, pointer, min(64, m.type.bytes)))
+        return self.frame.reading.lanes_of(self.frame.function.load(m.type, pointer, m.type.align))
 
     def _kept_at(self, row: int, at: Integer) -> Operand:
         type = self.frame.arithmetic(self.frame.element(row)).type

@@ -6,6 +6,8 @@ import struct
 from functools import cache
 from typing import NamedTuple
 
+from topos.tensor.memory import LINE
+
 ITEM_BITS = {"float": 32, "double": 64, "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "ptr": 64}
 """The scalar types, as LLVM spells them."""
 
@@ -23,6 +25,11 @@ class Type(NamedTuple):
     suffix: str
     floating: bool
     bytes: int
+
+    @property
+    def align(self) -> int:
+        """What the addresses of such lanes are multiples of where they follow one another from a cache line on."""
+        return min(LINE, self.bytes)
 
     def of(self, item: str) -> Type:
         """As many lanes of another item."""

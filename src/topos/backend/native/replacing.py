@@ -70,7 +70,7 @@ def replaced(lowering: Lowering, group: Group, target: Target, in_place: Mapping
     apart = any(
         axis == last or _mask(lowering, mask, _NOWHERE).maps[0][last] for axis, mask in zip(along, masks, strict=True)
     )
-    wide = max((spec.rows[row].element or spec.element).dtype.itemsize for row in group.rows)
+    wide = max(spec.element_of(row).dtype.itemsize for row in group.rows)
     frame = Frame(lowering, target, 1 if apart else lanes_up_to(target.lanes(max(4, wide)), shape[-1]))
     for row, mask, axis in zip(group.rows, masks, along, strict=True):
         assert axis is not None

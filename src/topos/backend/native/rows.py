@@ -21,7 +21,6 @@ BLOCK = 512
 
 Body = Callable[[Integer, Integer | None], list[Lanes]]
 """What a pass does at an index, with how many terms exist from there on; answers a term for each accumulator."""
-Load = Callable[[Integer, Integer | None], Lanes]
 
 
 class Accumulator(NamedTuple):
@@ -242,11 +241,11 @@ class Across:
 
     def _put(self, value: Lanes, place: Operand, index: Integer) -> None:
         function = self.frame.function
-        function.store(value, function.offset(place, value.type, index), min(64, value.type.bytes))
+        function.store(value, function.offset(place, value.type, index), value.type.align)
 
     def _at(self, m: Arithmetic, place: Operand, index: Integer) -> Lanes:
         function, type = self.frame.function, m.type
-        return self._lanes(function.load(type, function.offset(place, type, index), min(64, type.bytes)))
+        return self._lanes(function.load(type, function.offset(place, type, index), type.align))
 
     def _lanes(self, operand: Operand) -> Lanes:
         return self.frame.reading.lanes_of(operand)

@@ -22,7 +22,7 @@ def with_dense_selections(spec: Spec, scheduled: Sequence[int]) -> tuple[Spec, l
     for row in scheduled:
         recorded = spec.rows[row]
         if isinstance(recorded.opcode, MatMul):
-            element = recorded.element or spec.element
+            element = spec.element_of(row)
             operands = list(recorded.operands)
             for position, operand in enumerate(operands):
                 if operand not in rooted:

@@ -62,7 +62,7 @@ class Signs:
         if self._spec.is_selection(row) or isinstance(opcode, _ALWAYS):
             return True
         if isinstance(opcode, _ACCUMULATED):
-            element = recorded.element or self._spec.element
+            element = self._spec.element_of(row)
             return element.accumulator is element
         return self._by_operands(row, [operand in self._proved for operand in recorded.operands])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from topos.backend.native.nest import LINE, Frame
+from topos.backend.native.nest import Frame
 from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, written
+from topos.tensor.memory import LINE
 
 STREAMED_BYTES = 1 << 23
 """A result of this size that the plan does not read again goes past the caches."""

@@ -14,6 +14,7 @@ from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.whole import whole_group
 from topos.op import Cast, Elementwise, Fold, Gather, MatMul, Movement, Pad, Scatter
+from topos.op.kinds import ByKind
 
 Writer = Callable[[Lowering, Group, Target], Call | None]
 
@@ -22,25 +23,25 @@ def write(lowering: Lowering, group: Group, target: Target) -> Call | None:
     """The kernel of a group, and its operands; `None` where the interpreter has to do it."""
     spec = lowering.spec
     for row in group.rows:
-        operands = [spec.rows[operand].element or spec.element for operand in spec.rows[row].operands]
-        if not has_reading(spec.rows[row].opcode, spec.rows[row].element or spec.element, operands):
+        operands = [spec.element_of(operand) for operand in spec.rows[row].operands]
+        if not has_reading(spec.rows[row].opcode, spec.element_of(row), operands):
             return None
     if not any(spec.rows[row].shape.volume for row in group.writes):
         return Call((Function().kernel("nothing", 1),), [])
     if group.axis is not None:
         return (whole_group if group.axis == WHOLE else row_group)(lowering, group, target)
-    opcode = spec.rows[group.rows[0]].opcode
-    kind = next((base for base in type(opcode).__mro__ if base in WRITERS), None)
-    return None if kind is None else WRITERS[kind](lowering, group, target)
+    return WRITERS[type(spec.rows[group.rows[0]].opcode)](lowering, group, target)
 
 
-WRITERS: dict[type, Writer] = {
-    MatMul: contractions.matmul,
-    Elementwise: loops.elementwise,
-    Cast: loops.elementwise,
-    Movement: copies.copy,
-    Pad: copies.pad,
-    Gather: indexing.gather,
-    Scatter: indexing.scatter,
-    Fold: windows.fold,
-}
+WRITERS = ByKind[Writer](
+    {
+        MatMul: contractions.matmul,
+        Elementwise: loops.elementwise,
+        Cast: loops.elementwise,
+        Movement: copies.copy,
+        Pad: copies.pad,
+        Gather: indexing.gather,
+        Scatter: indexing.scatter,
+        Fold: windows.fold,
+    }
+)

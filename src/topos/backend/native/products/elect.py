@@ -62,7 +62,7 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     if 0 in (task.rows, task.columns, task.batches):
         return Choice("nothing", "there are no results", task)
     plain = folded(task) if is_folded else task
-    width = target.lanes(8 if task.element == "f64" else 4)
+    width = target.lanes(task.wide_bytes)
     exchanged = turned(plain)
     is_turned = _score(exchanged, width) > _score(plain, width)
     best = exchanged if is_turned else plain

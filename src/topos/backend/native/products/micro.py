@@ -48,7 +48,7 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
         rights = [_right(text, kind, shape, right, vector) for vector in range(shape.vectors)]
         after: list[str] = []
         for row in range(shape.rows):
-            spread = _left(text, kind, shape, left, row)
+            spread = _left(text, kind, left, row)
             for vector in range(shape.vectors):
                 after.append(lanes.fma(text, spread, rights[vector], sums[len(after)]))
         left_bytes, right_bytes = _strides(kind, shape)
@@ -101,7 +101,7 @@ def _strides(kind: Kind, shape: Shape) -> tuple[int, int]:
     return left, shape.vectors * lanes.width * lanes.wide_bytes if choice.packs_right else right
 
 
-def _left(text: Text, kind: Kind, shape: Shape, pointer: str, row: int) -> str:
+def _left(text: Text, kind: Kind, pointer: str, row: int) -> str:
     lanes, packed = kind.left, kind.choice.packs_left
     stride = lanes.wide_bytes if packed else kind.choice.task.left[0] * lanes.item_bytes
     return lanes.splat(text, text.at(pointer, row * stride), wide=packed)

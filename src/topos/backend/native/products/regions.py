@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.text import Text
-
-LINE = 64
+from topos.tensor.memory import LINE, whole_lines
 
 
 class Regions:
@@ -19,7 +18,7 @@ class Regions:
         choice, lanes = kind.choice, kind.lanes
         deep = choice.depth * lanes.wide_bytes
         # Packing a row group may write a vector past its end.
-        self.group_bytes = _lines(choice.rows.largest * deep + lanes.width * lanes.wide_bytes)
+        self.group_bytes = whole_lines(choice.rows.largest * deep + lanes.width * lanes.wide_bytes)
         self.panel_bytes = choice.panels.largest * lanes.width * deep
         self.vector_bytes = lanes.width * deep
         groups, panels = choice.rows.groups, choice.panels.groups
@@ -41,7 +40,7 @@ class Regions:
         self.right = groups * self.group_bytes * (choice.packs_left and choice.shared != "left")
         packs_right = choice.packs_right and choice.shared != "right"
         self.totals = self.right + choice.chunk * self.panel_bytes * packs_right
-        self.tile_bytes = self.totals + _lines(rows * columns * lanes.wide_bytes * waits)
+        self.tile_bytes = self.totals + whole_lines(rows * columns * lanes.wide_bytes * waits)
 
     def scratch_bytes(self, tiles: int) -> int:
         """The whole, from any address on."""
@@ -59,7 +58,3 @@ def base(text: Text, pointer: str) -> str:
     address = text.let(f"ptrtoint ptr {pointer} to i64")
     odd = text.let(f"sub i64 0, {address}")
     return text.at(pointer, text.let(f"and i64 {odd}, {LINE - 1}"))
-
-
-def _lines(size: int) -> int:
-    return -(-size // LINE) * LINE

@@ -13,6 +13,7 @@ from topos.backend.native.products.split import split
 from topos.backend.native.products.task import Batch, ProductTask
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+from topos.tensor.memory import whole_lines
 
 _FEWEST_BLOCKS = 8
 _MOST_RESULTS = 1 << 14
@@ -32,7 +33,7 @@ def room_bytes(task: ProductTask) -> int:
 
 
 def _block_bytes(task: ProductTask) -> int:
-    return -(-task.rows * task.columns * task.wide_bytes // 64) * 64
+    return whole_lines(task.rows * task.columns * task.wide_bytes)
 
 
 def block_tasks(task: ProductTask) -> list[tuple[ProductTask, Span]]:
