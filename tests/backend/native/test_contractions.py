@@ -56,7 +56,7 @@ def test_each_product_of_a_batch_has_its_own_rows(size: tuple[int, int, int]) ->
         product, bias = left @ right, tape.input(numbers(2, 3)).broadcast_along(2, rows).broadcast_along(3, columns)
         return [product * 0.5 - bias, product]
 
-    assert " 1 groups" in checked(record)
+    assert " 1 group," in checked(record)
 
 
 def test_elementary_functions_stay_in_loops() -> None:

@@ -102,10 +102,12 @@ class Executable:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""
         lines = self.lowering.describe().splitlines()
         told = [f"{line}  {_told(made)}" for line, made in zip(lines, self.program.groups, strict=True)]
-        count = len(self.program.kernels)
-        moves = len(self.program.calls) - len(told)
-        memory = f"arena of {self.program.arena.bytes} bytes"
-        return "\n".join([*told, f"native: {len(told)} groups, {moves} copies, {count} kernels, {memory}"])
+        counted = [
+            _counted(len(told), "group"),
+            _counted(len(self.program.calls) - len(told), "copy", "copies"),
+            _counted(len(self.program.kernels), "kernel"),
+        ]
+        return "\n".join([*told, f"native: {', '.join(counted)}, arena of {self.program.arena.bytes} bytes"])
 
     def llvm(self) -> str:
         """The text of every kernel once, and of the function that runs them."""
@@ -135,6 +137,10 @@ def _everywhere(spec: Spec, row: int, number: Tensor) -> Tensor:
 def element_of(spec: Spec, row: int) -> Element:
     """The element of a row's numbers."""
     return spec.rows[row].element or spec.element
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def _told(made: Call) -> str:
