@@ -104,7 +104,7 @@ def test_a_weight_that_the_product_itself_reads_is_not_written_over() -> None:
 
     network, (weight, following) = Tape.record(record)
     plan = network.entry([]).carry({weight: following}).lower()
-    assert " 1 copies" in plan.explain()
+    assert " 1 copy," in plan.explain()
     state = network.state()
     plan.advance(state)
     assert_same_bits(state.of(weight), network.entry(following).interpret(network.parameters()).of(following))
