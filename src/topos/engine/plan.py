@@ -183,7 +183,9 @@ class Plan:
     def explain(self) -> str:
         """Who computes what, and the native groups: which nodes share a kernel; or why the plan is interpreted.
 
-        Of an entry that carries, those of a step.
+        A line per group: the shape of its loop and the axis that it sums along; its nodes; what they read from memory
+        and store there; why its first node did not join an earlier group; its kernels, each with the number of tiles
+        that threads share. Of an entry that carries, the groups of a step.
         """
         return str(self._native.form(stepping=True).code.explain())
 
