@@ -113,6 +113,10 @@ class Deferral:
         """Keeps an instruction over checked operands back; `None` for one that is none of native kernels'."""
         if not isinstance(opcode, _FUSED) or isinstance(opcode, Fold) or not known(element, tensors):
             return None
+        for tensor in tensors:  # before the lock is taken: two blocks that read each other's would wait in a ring
+            holder = holder_of(tensor)
+            if holder is not None and holder.deferral is not self:
+                holder.numbers()
         with self._lock:
             if len(self._nodes) >= MOST_STEPS:
                 self.run()
@@ -120,9 +124,9 @@ class Deferral:
             if not any([type(operand) is Node for operand in operands]) and not _large(opcode, tensors):
                 return None
             node = Node(opcode, element, shape, operands)
-            holder = Holder(self, node)
+            kept = Holder(self, node)
             self._nodes.append(node)
-        return holder
+        return kept
 
     def run(self) -> None:
         """Works out every number that somebody can still read."""
@@ -143,14 +147,9 @@ class Deferral:
                 node.operands = ()
 
     def _operand(self, tensor: Tensor) -> Node | Tensor:
-        """The node behind a tensor that is kept back here; what another block keeps back is worked out there."""
+        """The node behind a tensor that is kept back here; any other has its numbers."""
         holder = holder_of(tensor)
-        if holder is None:
-            return tensor
-        if holder.deferral is self and holder.node.array is None:
-            return holder.node
-        holder.numbers()
-        return tensor
+        return tensor if holder is None or holder.node.array is not None else holder.node
 
 
 def _large(opcode: Opcode, tensors: Sequence[Tensor]) -> bool:

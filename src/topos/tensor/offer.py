@@ -74,11 +74,9 @@ def worth(tensor: Tensor) -> bool:
 def served(work: Work, saved_ns: float) -> list[Array] | None:
     """What is wanted of some work, by native kernels that save about so much time; `None` where NumPy is to do it."""
     global _seen_ns
-    answers = sys.modules.get(_ANSWERS)
-    if answers is None:
+    if _ANSWERS not in sys.modules:
         _seen_ns += saved_ns
         if _seen_ns < LOADED_NS and _LOADED not in sys.modules:
             return None
-        answers = import_module(_ANSWERS)
-    answer: Answer = answers.served
+    answer: Answer = import_module(_ANSWERS).served  # which waits where another thread is still importing it
     return answer(work, saved_ns)
