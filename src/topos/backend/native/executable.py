@@ -109,7 +109,7 @@ class Executable:
         lines = self.lowering.describe().splitlines()
         told = [f"{line}  {_told(made)}" for line, made in zip(lines, self.program.groups, strict=True)]
         count = len(self.program.kernels)
-        moves = len(self.program.calls) - len(told)
+        moves = self.program.owners.count(None)
         memory = f"arena of {self.program.arena.bytes} bytes"
         return "\n".join([*told, f"native: {len(told)} groups, {moves} copies, {count} kernels, {memory}"])
 
