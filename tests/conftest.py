@@ -1,6 +1,9 @@
 """Golden texts, the two ways in which hypothesis draws, and interrupts at a chosen line."""
 
+import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +17,23 @@ settings.register_profile("ci", derandomize=True, deadline=None, suppress_health
 # `pytest --hypothesis-profile explore` looks for new failures.
 settings.register_profile("explore", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci")
+
+
+_made: list[str] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All workers of a session share a cache of compiled code, which is not the user's own."""
+    if "TOPOS_CACHE" not in os.environ:
+        _made.append(tempfile.mkdtemp(prefix="topos-tests-"))
+        os.environ["TOPOS_CACHE"] = _made[0]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    for folder in _made:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.environ.pop("TOPOS_CACHE", None)
+    _made.clear()
 
 
 @pytest.fixture

@@ -6,19 +6,17 @@ public surface is used, so a section is also an example of it.
 
 from __future__ import annotations
 
-import inspect
 import re
-import textwrap
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import topos
 from topos import Element, Network, Parameters, Symbol, Tape, Tensor, Value, bf16, f32, f64
+from topos.printed import bits, code, numbers, shown, told
 
 WEIGHTS = [[0.5, -0.25], [0.25, 0.4]]
 INPUT = [[1.0, 2.0]]
 RATE = 0.05
-WIDTH = 100
 
 
 class Walk(NamedTuple):
@@ -38,7 +36,7 @@ def sections() -> Iterator[str]:
     title = f"topos {topos.__version__}: one small graph, and every reading of it"
     yield f"{title}\n{'=' * len(title)}"
     walk = recorded()
-    parts = [specified, differentiated, planned, run, replayed, renumbered, trained, advanced, diagnosed]
+    parts = [specified, differentiated, planned, run, compiled, replayed, renumbered, trained, advanced, diagnosed]
     for number, part in enumerate(parts, start=1):
         title, _, rest = part(walk).partition("\n")
         heading = f"{number}. {title}"
@@ -137,6 +135,30 @@ def run(walk: Walk) -> str:
         rules, without recording. All have the same bits, here in hexadecimal:
         """,
         shown("\n".join(f"{route:<14}loss {bits(loss)}  gradient {bits(slope)}" for route, loss, slope in routes)),
+    )
+
+
+def compiled(walk: Walk) -> str:
+    """What the plan ran as."""
+    plan = walk.network.entry([walk.loss, walk.gradient]).observe(walk.hidden).lower()
+    *groups, last = plan.explain().splitlines()
+    if not last.startswith("native: "):
+        title = (
+            "The native code\nHere the plan is not one native function; plan.explain() says who computes it, or why:"
+        )
+        return told(title, shown(plan.explain()))
+    told_apart = [re.split(r" {2,}", line)[-5:-1] for line in groups]  # without shapes, and names that machines choose
+    kernels = [f"{nodes}\n    {reads}; {stores}  {why}" for nodes, reads, stores, why in told_apart]
+    return told(
+        """
+        The native code
+        At its first run the plan was compiled. Nodes that can share a loop are one kernel, so that most of their
+        values never leave the registers; plan.explain() lists the kernels, with the reason why each begins:
+        """,
+        shown("\n".join(kernels)),
+        f"That is what is left of {len(plan.nodes())} nodes. A transpose is only another order of reading, what is "
+        "known beforehand stands in the code as a number, and adding onto a zero is left out where no bit can tell. "
+        "plan.llvm() is the text of the kernels.",
     )
 
 
@@ -258,42 +280,7 @@ def diagnosed(walk: Walk) -> str:
     )
 
 
-# the page
-def told(introduction: str, *parts: str) -> str:
-    """A section: its title, then prose and indented parts, a blank line between each two."""
-    title, _, rest = textwrap.dedent(introduction).strip().partition("\n")
-    return "\n\n".join(
-        [f"{title}\n{filled(rest)}", *(part if part.startswith(" ") else filled(part) for part in parts)]
-    )
-
-
-def filled(prose: str) -> str:
-    """A paragraph within the width of the page."""
-    return textwrap.fill(" ".join(prose.split()), WIDTH, break_on_hyphens=False)
-
-
-def shown(reading: str) -> str:
-    """A reading, set in."""
-    return textwrap.indent(reading, "    ")
-
-
-def code(function: Callable[..., Any]) -> str:
-    """The source of a function, set in, without its docstring of one line."""
-    lines = textwrap.dedent(inspect.getsource(function)).splitlines()
-    return shown("\n".join(line for line in lines if '"""' not in line))
-
-
-def numbers(tensor: Tensor) -> str:
-    """A tensor's numbers in one line, in the digits that tell its element's numbers apart."""
-    return " ".join(str(tensor.numpy()).split()).replace("[ ", "[").replace(" ]", "]")
-
-
-def bits(tensor: Tensor) -> str:
-    """A tensor's numbers as the hexadecimal digits of their bits."""
-    array = tensor.numpy()
-    return " ".join(f"{pattern:0{2 * array.itemsize}x}" for pattern in array.reshape(-1).view(f"u{array.itemsize}"))
-
-
+# the command
 def main() -> None:
     """Prints the walkthrough, a section as soon as it is computed."""
     for number, section in enumerate(sections()):

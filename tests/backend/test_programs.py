@@ -21,7 +21,7 @@ from .plans import CPUS, is_native, processor, threads
 
 FAST = settings(max_examples=60)
 # Thousands, each a new one: what fails here is shown as it was drawn.
-SLOW = settings(max_examples=1500, suppress_health_check=[*HealthCheck], phases=[Phase.generate])
+SLOW = settings(max_examples=500, suppress_health_check=[*HealthCheck], phases=[Phase.generate])
 
 WIDE = programs(most_volume=4096, most_extent=40)
 
@@ -147,7 +147,7 @@ def test_drawn_programs_on_every_processor(cpu: str) -> None:
     reasons = Reasons()
     with processor(cpu):
         drawn = given(st.one_of(programs(), WIDE))(lambda program: check_forward(program, reasons))
-        settings(SLOW, max_examples=400)(drawn)()
+        settings(SLOW, max_examples=150)(drawn)()
     reasons.check()
 
 
@@ -158,5 +158,5 @@ def test_drawn_programs_in_many_tiles(count: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("topos.backend.native.nest.WORK", 8)
     reasons = Reasons()
     with threads(count):
-        settings(SLOW, max_examples=400)(given(WIDE)(lambda program: check_forward(program, reasons)))()
+        settings(SLOW, max_examples=150)(given(WIDE)(lambda program: check_forward(program, reasons)))()
     reasons.check()

@@ -69,9 +69,12 @@ class Backend:
         if self._poison is not None:
             return Status(False, self._poison)
         try:
-            return self.found()
+            status = self.found()
         except Exception as error:
             return Status(False, f"setup failed: {told(error)}")
+        if not isinstance(status, Status):
+            return Status(False, f"setup failed: found answered {type(status).__name__}, wants a Status")
+        return status
 
     def found(self) -> Status:
         """What it finds on this machine."""

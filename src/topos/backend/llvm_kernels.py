@@ -89,8 +89,8 @@ class Simd(Llvm):
         if program is None:
             step = Step(task.opcode, task.element, task.shape, tuple(~at for at in range(len(tensors))))
             program = self._kept[key] = _native("eager_program").EagerProgram(Work(tensors, [step], (0,)), layouts)
-            while len(self._kept) > _MOST_KEPT:
-                self._kept.pop(next(iter(self._kept)), None)
+            for oldest in [*self._kept][:-_MOST_KEPT]:  # a copy: other threads add to it
+                self._kept.pop(oldest, None)
         if not program.native:
             return Declined("no kernel")
         (answer,) = program.numbers([array for array, _ in laid])

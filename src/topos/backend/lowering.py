@@ -206,12 +206,13 @@ class Allotment:
         parts: list[Part] = []
         for own in stretches.values():
             spec, scheduled = cut(self.spec, own) if len(own) < len(self.computed) else (self.spec, self.rows)
-            task = Stretch(spec, scheduled, self._wanted(own), self.numerics)
+            wanted = self._wanted(own)
+            task = Stretch(spec, scheduled, wanted, self.numerics)
             native = asked(backend, partial(backend.offer, task))
             if native is None or isinstance(native, Declined):
                 standing = self._declined(backend, native) & set(own)
                 return [], standing or (set(own) if len(stretches) > 1 else set())
-            parts.append(Part(backend, own, scheduled, native))
+            parts.append(Part(backend, own, scheduled, native, wanted))
         return parts, set()
 
     def _wanted(self, own: Sequence[int]) -> frozenset[int]:

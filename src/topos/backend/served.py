@@ -74,18 +74,22 @@ class Single(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Rows that one backend translated together; `scheduled` adds the sources that they read, `native` runs them."""
+    """Rows that one backend translated together; `scheduled` adds the sources that they read, `native` runs them.
+
+    `wanted` are the rows that it answers.
+    """
 
     backend: Backend
     rows: Sequence[int]
     scheduled: Sequence[int]
     native: Any
+    wanted: frozenset[int]
 
     def compute(self, spec: Spec, values: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """The values that are wanted of it; by the reference where it raises."""
         inside = set(self.rows)
         sources = {row: values[row] for row in self.scheduled if row not in inside}
-        results: dict[int, Tensor] | None = asked(self.backend, partial(self.native.run, sources))
+        results: dict[int, Tensor] | None = asked(self.backend, partial(self._answered, spec, sources))
         opcodes = [spec.rows[row].opcode for row in self.rows] if services.counting() or results is None else []
         by = services.REFERENCE if results is None else self.backend.name
         services.count_all(Counter((services.formula_of(opcode), by) for opcode in opcodes))
@@ -97,6 +101,15 @@ class Part(NamedTuple):
             operands = tuple(computed[operand] for operand in recorded.operands)
             computed[row] = _evaluated(row, recorded.opcode, spec.element_of(row), recorded.shape, operands)
         return {row: computed[row] for row in self.rows}
+
+    def _answered(self, spec: Spec, sources: dict[int, Tensor]) -> dict[int, Tensor] | None:
+        """What was wanted, checked; `None` where the backend declines. Raises `ElementError` for any other answer."""
+        answer = self.native.run(sources)
+        if answer is None or isinstance(answer, Declined):
+            return None
+        if not isinstance(answer, Mapping):
+            raise ElementError(f"run: wants a mapping from rows to tensors, got {type(answer).__name__}")
+        return {row: _checked(spec, row, answer.get(row)) for row in self.wanted}
 
     def describe(self, spec: Spec) -> str:
         """How many rows it holds, and what its backend says of them."""
@@ -179,6 +192,16 @@ def _taken(answer: Any, task: Task) -> Tensor | None:
     if answer is None or isinstance(answer, Declined):
         return None
     return accepted(answer, task.element, task.shape)
+
+
+def _checked(spec: Spec, row: int, value: Any) -> Tensor:
+    """A row's value as a translated part answered it. Raises `ElementError` where that is none, or another one."""
+    recorded = spec.rows[row]
+    element = spec.element_of(row)
+    if isinstance(value, Tensor) and value.element is element and value.shape == recorded.shape:
+        return value
+    found = f"{value.shape} {value.element}" if isinstance(value, Tensor) else type(value).__name__
+    raise ElementError(f"run: wants {recorded.shape} {element} of row {row}, got {found}")
 
 
 def _by_reference(row: int, task: Task) -> Tensor:

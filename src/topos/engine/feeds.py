@@ -91,11 +91,11 @@ def read_feeds(
             raise FeedError(f"feed: {spec.label(index)} is fed twice")
         if index in carried:
             raise FeedError(f"feed: {spec.label(index)} is carried by this entry; the State holds its value")
-        if type(payload) is Tensor and payload.element is not None:
-            row = spec.rows[index]
-            if payload.element is row.element and tuple.__eq__(payload.shape, row.shape):
-                fixed[index] = payload
-                continue
+        element = spec.rows[index].element
+        fits = type(payload) is Tensor and payload.element is element and element is not None
+        if fits and tuple.__eq__(payload.shape, spec.rows[index].shape):  # the usual case: nothing to read
+            fixed[index] = payload
+            continue
         try:
             ids = spec.ids.get(index)
             if ids is None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from topos.element import Element
 from topos.element.machine import check_arithmetic
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, Stack
@@ -118,10 +119,10 @@ class Native:
             held = state.owning(self._carried)
             given = self._given(form, held, fixed, True)
             values: dict[int, Tensor] = form.code.run(given) if steps is None else form.code.run_steps(given, steps)
+            for index in form.sources:  # within the lock: a source's buffer may be the State's own
+                payload, element = self._source(index, given), self._spec.rows[index].element
+                values[index] = owned(payload, fed.borrowed) if steps is None else _repeated(payload, element, steps)
         self._count(True, steps or 1)
-        for index in form.sources:
-            payload = self._source(index, given)
-            values[index] = owned(payload, fed.borrowed) if steps is None else _repeated(payload, steps)
         return values
 
     def profile(self, table: Parameters | State, fed: Feeds) -> Any:
@@ -149,10 +150,9 @@ class Native:
         return given[index] if index in given else self._sources.constant(index)
 
 
-def _repeated(payload: Tensor | Stack, steps: int) -> Tensor:
+def _repeated(payload: Tensor | Stack, element: Element | None, steps: int) -> Tensor:
     """A source's payload of every step."""
+    assert element is not None  # a selection is no result of several steps
     if isinstance(payload, Stack):
-        return payload.part(np.array(payload.array))
-    assert payload.element is not None  # a selection is no result of several steps
-    array = payload.dense(payload.element)
-    return Tensor.of(np.repeat(array[np.newaxis], steps, axis=0), payload.element)
+        return Tensor.of(np.array(payload.array), element)
+    return Tensor.of(np.repeat(payload.dense(element)[np.newaxis], steps, axis=0), element)

@@ -21,7 +21,7 @@ from topos.testing.programs import programs
 
 from ..plans import every_instruction, numbers, recorded, with_lengths
 from . import foreign
-from .test_kernels import GUARD, buffer, check_result, operand, values_of
+from .kernel_checks import GUARD, buffer, check_result, operand, values_of, written_out
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +47,7 @@ class Batch:
         spec, kept = network.spec, frozenset(kept)
         values = values_of(network, feeds)
         lowering = Lowering(spec, schedule(spec.rows, sorted(kept)), kept)
+        spec, values = lowering.spec, {**values, **written_out(lowering, values)}
         read: dict[int, int] = {}
         for group in lowering.groups:
             call = write(lowering, group, foreign.TARGET)
@@ -56,7 +57,7 @@ class Batch:
             for row in dict.fromkeys(pointer.row for pointer in call.operands):
                 if row in group.writes:
                     element = spec.rows[row].element or spec.element
-                    memory, _ = buffer(spec.rows[row].shape.volume * element.dtype.itemsize)
+                    memory, _ = buffer(spec.rows[row].shape.volume * element.dtype.itemsize, lined=True)
                     held[row] = (self._kept(memory), GUARD)
                     self.wanted.append((spec, row, held[row][0], values[row]))
                 else:

@@ -56,7 +56,7 @@ def test_each_product_of_a_batch_has_its_own_rows(size: tuple[int, int, int]) ->
         product, bias = left @ right, tape.input(numbers(2, 3)).broadcast_along(2, rows).broadcast_along(3, columns)
         return [product * 0.5 - bias, product]
 
-    assert " 1 groups" in checked(record)
+    assert " 1 group," in checked(record)
 
 
 def test_elementary_functions_stay_in_loops() -> None:
@@ -104,7 +104,7 @@ def test_a_weight_that_the_product_itself_reads_is_not_written_over() -> None:
 
     network, (weight, following) = Tape.record(record)
     plan = network.entry([]).carry({weight: following}).lower()
-    assert " 1 copies" in plan.explain()
+    assert " 1 copy," in plan.explain()
     state = network.state()
     plan.advance(state)
     assert_same_bits(state.of(weight), network.entry(following).interpret(network.parameters()).of(following))

@@ -41,7 +41,7 @@ def test_drawn_programs(program: Any) -> None:
 def test_many_drawn_programs(name: str) -> None:
     target = target_named(name)
 
-    @settings(max_examples=600, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=200, suppress_health_check=list(HealthCheck))
     @given(program=programs())
     def check(program: Any) -> None:
         check_program(program, target)

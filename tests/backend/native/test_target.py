@@ -57,3 +57,19 @@ def test_the_environment_forces_one(monkeypatch):
     assert target.current() == target.named("x86-64")
     monkeypatch.setenv("TOPOS_CPU", "")
     assert target.current() is target.host()
+
+
+@x86
+@pytest.mark.parametrize("cpu", ["nonsense", "native", "help", "cortex-a72", "i386"])
+def test_a_processor_that_llvm_does_not_know_is_refused(monkeypatch, cpu):
+    """LLVM itself would end the process over it."""
+    monkeypatch.setenv("TOPOS_CPU", cpu)
+    with pytest.raises(SettingError) as refusal:
+        target.current()
+    assert str(refusal.value) == f"target: LLVM knows no 64-bit x86 processor called {cpu!r}"
+
+
+@x86
+@pytest.mark.parametrize("cpu", ["generic", "pentium4", "k8", "core2", "znver5"])
+def test_a_processor_that_llvm_knows_is_taken(cpu):
+    assert target.named(cpu).cpu == cpu

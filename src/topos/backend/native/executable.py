@@ -108,10 +108,12 @@ class Executable:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""
         lines = self.lowering.describe().splitlines()
         told = [f"{line}  {_told(made)}" for line, made in zip(lines, self.program.groups, strict=True)]
-        count = len(self.program.kernels)
-        moves = self.program.owners.count(None)
-        memory = f"arena of {self.program.arena.bytes} bytes"
-        return "\n".join([*told, f"native: {len(told)} groups, {moves} copies, {count} kernels, {memory}"])
+        counted = [
+            _counted(len(told), "group"),
+            _counted(self.program.owners.count(None), "copy", "copies"),
+            _counted(len(self.program.kernels), "kernel"),
+        ]
+        return "\n".join([*told, f"native: {', '.join(counted)}, arena of {self.program.arena.bytes} bytes"])
 
     def llvm(self) -> str:
         """The text of every kernel once, and of the function that runs them."""
@@ -133,6 +135,10 @@ def _filled(lowering: Lowering, row: int, leading: tuple[int, ...] = ()) -> Tens
     element, found = lowering.spec.element_of(row), lowering.constants.get(row)
     number = Tensor(0.0, element) if found is None else found.convert(element)
     return Tensor.filled((*leading, *lowering.spec.rows[row].shape), number, element)
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def _told(made: Call) -> str:

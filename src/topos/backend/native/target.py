@@ -27,6 +27,16 @@ define void @probe(ptr %a) {
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
 """
 
+# What tells a processor that LLVM knows: every x86 that runs 64-bit code has these registers in 32-bit code too.
+_KNOWN_PROBE = """
+define void @probe(ptr %a) {
+  %x = load <4 x i32>, ptr %a
+  %y = add <4 x i32> %x, %x
+  store <4 x i32> %y, ptr %a
+  ret void
+}
+"""
+
 
 class Target(NamedTuple):
     """A processor as LLVM names it (`znver5`, `x86-64-v3`), its vector width and whether it has fused multiply-add."""
@@ -57,8 +67,8 @@ def host() -> Target:
 def named(cpu: str) -> Target:
     """A narrower processor on this machine: `x86-64`, `x86-64-v3`, `x86-64-v4` or any that LLVM knows.
 
-    A level of x86-64 that the host does not reach is refused. Of any other processor, what the host lacks is left out,
-    so that the code always runs here.
+    A level of x86-64 that the host does not reach is refused, and so is a name that LLVM does not know. Of any other
+    processor, what the host lacks is left out, so that the code always runs here.
     """
     host_cpu, has = _host_facts()
     if cpu == host_cpu:
@@ -68,7 +78,15 @@ def named(cpu: str) -> Target:
         missing = sorted(wanted - {feature for feature, present in has.items() if present})
         if missing:
             raise SettingError(f"target: this machine ({host_cpu}) has no {', '.join(missing)}, which {cpu} needs")
+    elif has.get("64bit") and cpu != "generic" and not _is_known(cpu):
+        raise SettingError(f"target: LLVM knows no 64-bit x86 processor called {cpu!r}")
     return _probed(cpu, has, masked=True)
+
+
+def _is_known(cpu: str) -> bool:
+    """Whether LLVM knows an x86 processor, asked of 32-bit code: in 64-bit code it ends the process."""
+    triple = binding().get_process_triple().replace("x86_64", "i386", 1)
+    return "xmm" in ask(lambda: _assembly(cpu, "", _KNOWN_PROBE, triple))
 
 
 def _level(cpu: str) -> set[str]:
@@ -84,7 +102,11 @@ def _host_facts() -> tuple[str, dict[str, bool]]:
 
 def _probed(cpu: str, has: dict[str, bool], masked: bool) -> Target:
     """The target, its width and fused multiply-add read off the instructions that LLVM chooses for it."""
-    spelled = sorted(f"{'+' if present else '-'}{name}" for name, present in has.items() if not (masked and present))
+    spelled = sorted(
+        f"{'+' if present else '-'}{name}"
+        for name, present in has.items()
+        if not (masked and present) or name == "64bit"
+    )
     if has.get("avx512f"):
         # Some processors are tuned to leave the wide registers alone, even where the text asks for them.
         spelled.append("-prefer-256-bit")
@@ -106,9 +128,9 @@ def _width_without_fma(cpu: str, features: str) -> int:
     return 32 if "ymm" in ask(lambda: _assembly(cpu, features, product)) else 16
 
 
-def _assembly(cpu: str, features: str, text: str = _PROBE) -> str:
+def _assembly(cpu: str, features: str, text: str = _PROBE, triple: str | None = None) -> str:
     llvm = binding()
-    triple = llvm.get_process_triple()
+    triple = triple or llvm.get_process_triple()
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=1)
     module = llvm.parse_assembly(text, llvm.create_context())
     module.triple = triple
