@@ -12,7 +12,7 @@ from topos.backend.native.groups import Lowering
 from topos.backend.native.pool import pool
 from topos.backend.native.program import Call, Program, texts
 from topos.backend.native.results import Results
-from topos.backend.native.table import FIRST_BUFFER, STEPS, Table, enter, text
+from topos.backend.native.table import FIRST_BUFFER, STEPS, TEXT, Table, enter
 from topos.backend.native.target import Target
 from topos.engine.feeds import Stack
 from topos.op import Leaf
@@ -117,7 +117,7 @@ class Executable:
 
     def llvm(self) -> str:
         """The text of every kernel once, and of the function that runs them."""
-        return "\n".join([*texts(self.program.calls).values(), text()])
+        return "\n".join([*texts(self.program.calls).values(), TEXT])
 
 
 def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
