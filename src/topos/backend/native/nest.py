@@ -70,7 +70,9 @@ class Frame:
         """Makes a row in memory readable, through another view of it where one is given; ids as their one-hot."""
         view = self.lowering.view(row) if view is None else view
         if self.spec.is_selection(view.row):
-            read = one_hot(view, self.spec.rows[view.row].shape[1], lambda first: self.add(first, 8))
+            vocab = self.spec.rows[view.row].shape[1]
+            hot = one_hot(view, vocab)
+            read = Read(self.add(hot.ids, 8), hot.maps, None, hot.column, vocab)
         else:
             element = self.element(row)
             read = dense_read(view, element, self.add(view, element.dtype.itemsize))
