@@ -28,7 +28,7 @@ def lanes_for(lowering: Lowering, group: Group, target: Target) -> int:
     """
     spec = lowering.spec
     wide = all(spec.element_of(row).dtype.itemsize == 8 for row in group.rows)
-    dear = any(is_dear(lowering.spec, row) for row in group.rows)
+    dear = any(is_dear(spec, row) for row in group.rows)
     volume = group.shape.volume
     registers = 1 if not dear or volume < FAR else 2 if wide else 4
     # Functions of binary32 are worked out in binary64: a register of that compiles in half the time.
@@ -56,5 +56,5 @@ def elementwise(lowering: Lowering, group: Group, target: Target) -> Call | None
         for row, pointer in outputs:
             frame.store(frame.arithmetic(frame.element(row)), held[row], pointer, written, place)
 
-    tiles = frame.tiled(extents, prod(extents) * weight(lowering, rows), body)
+    tiles = frame.tiled(extents, prod(extents) * weight(lowering.spec, rows), body)
     return Call((frame.kernel("elementwise", tiles),), frame.pointers)

@@ -10,9 +10,9 @@ import numpy as np
 
 from topos.backend.native.arithmetic import Arithmetic, arithmetic
 from topos.backend.native.groups import Lowering
-from topos.backend.native.ids import Read, dense_read, inside, one_hot
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.program import Pointer
+from topos.backend.native.reads import Read, dense_read, inside, one_hot
 from topos.backend.native.registers import INT64, POINTER, Integer, Operand, Type, absent, listed
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
