@@ -7,8 +7,9 @@ from math import prod
 from topos.backend.native.costs import is_dear, lanes_up_to, weight
 from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.nest import Frame, Place
+from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
+from topos.backend.native.reads import Place
 from topos.backend.native.registers import Integer
 from topos.backend.native.stream import passes_caches, streamed
 from topos.backend.native.target import Target

@@ -6,7 +6,7 @@ A selection is never written out for a reader: a place `(row, column)` of it is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.registers import INT64, Integer, Operand, listed, zeros
@@ -15,8 +15,16 @@ from topos.backend.native.views import Guard, View
 from topos.backend.native.vocabulary import Lanes
 from topos.element import Element
 
-if TYPE_CHECKING:
-    from topos.backend.native.nest import Place
+
+class Place(NamedTuple):
+    """Where a nest stands.
+
+    An index per outer axis, the first index on the last axis, and how many lanes exist (`None` for all).
+    """
+
+    outer: tuple[Integer, ...]
+    inner: Integer
+    lanes: Integer | None
 
 
 class Read:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from topos.backend.native.costs import lanes_up_to
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.nest import Frame, Place
+from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
-from topos.backend.native.reads import OneHot, one_hot
+from topos.backend.native.reads import OneHot, Place, one_hot
 from topos.backend.native.registers import INT64, Integer, Operand
 from topos.backend.native.target import Target
 from topos.backend.native.views import dense, dense_strides
