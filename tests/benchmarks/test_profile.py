@@ -8,6 +8,8 @@ import pytest
 from benchmarks import peak, profile
 from benchmarks.peak import Peak
 
+from topos.tensor.memory import LINE
+
 
 def test_the_slowest_group_comes_first_with_its_part_of_the_peaks() -> None:
     groups = [
@@ -31,7 +33,7 @@ def test_the_multiply_adds_are_as_many_as_counted() -> None:
 
 
 def test_every_line_is_read() -> None:
-    size = 4 * peak.READS * peak.LINE_BYTES
+    size = 4 * peak.READS * LINE
     block = np.zeros(size // 4 + 16, np.int32)
     numbers = block[-block.ctypes.data % 64 // 4 :][: size // 4]
     numbers[::16] = np.arange(size // 64)

@@ -36,7 +36,7 @@ def gain(backend: Backend, kernel: Callable[..., Array], task: Task, chain: Sequ
         return ALONE
     key = (backend, rival, task.opcode, task.element, *((operand.shape, operand.element) for operand in task.operands))
     if key not in _measured:
-        _measured[key] = _ratio(backend, rival, kernel, task)
+        _measured[key] = _ratio(rival, kernel, task)
     return _measured[key]
 
 
@@ -45,7 +45,7 @@ def _rivals(other: Backend, backend: Backend, task: Task) -> bool:
     return other is not backend and other.dispatch is Dispatch.OFFERED and other.status().ready and other.takes(task)
 
 
-def _ratio(backend: Backend, rival: Backend, kernel: Callable[..., Array], task: Task) -> float:
+def _ratio(rival: Backend, kernel: Callable[..., Array], task: Task) -> float:
     random = np.random.default_rng(0)
     payloads = [_drawn(outline, task, random) for outline in task.operands]
     offered = task._replace(operands=tuple(payloads))

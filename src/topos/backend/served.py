@@ -197,7 +197,7 @@ def _taken(answer: Any, task: Task) -> Tensor | None:
 def _checked(spec: Spec, row: int, value: Any) -> Tensor:
     """A row's value as a translated part answered it. Raises `ElementError` where that is none, or another one."""
     recorded = spec.rows[row]
-    element = recorded.element or spec.element
+    element = spec.element_of(row)
     if isinstance(value, Tensor) and value.element is element and value.shape == recorded.shape:
         return value
     found = f"{value.shape} {value.element}" if isinstance(value, Tensor) else type(value).__name__

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.nest import Frame, Place
+from topos.backend.native.nest import Frame
 from topos.backend.native.products import Batch, Definition, Epilogue, Finish, ProductTask, product
 from topos.backend.native.program import Call, Pointer
+from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, Integer, Operand, vector
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function

@@ -9,8 +9,9 @@ import numpy as np
 
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import lanes_for
-from topos.backend.native.nest import WORK, Frame, Place
+from topos.backend.native.nest import WORK, Frame
 from topos.backend.native.program import Call
+from topos.backend.native.reads import Place
 from topos.backend.native.registers import Integer, Operand
 from topos.backend.native.target import Target
 from topos.backend.native.views import View, dense, dense_strides

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from topos.graph.spec import Spec
 
-if TYPE_CHECKING:
-    from topos.backend.native.groups import Lowering
 
-
-def weight(lowering: Lowering, rows: Sequence[int]) -> int:
+def weight(spec: Spec, rows: Sequence[int]) -> int:
     """What a chain of rows costs an element, in plain operations: an elementary function counts for many."""
-    return sum(12 if is_dear(lowering.spec, row) else 1 for row in rows) or 1
+    return sum(12 if is_dear(spec, row) else 1 for row in rows) or 1
 
 
 def is_dear(spec: Spec, row: int) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from topos.backend.native.groups import Group
-from topos.backend.native.nest import Frame, Place
+from topos.backend.native.nest import Frame
+from topos.backend.native.reads import Place
 from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.element import Element
 from topos.op import Cast, Elementwise

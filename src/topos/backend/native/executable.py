@@ -12,7 +12,7 @@ from topos.backend.native.groups import Lowering
 from topos.backend.native.pool import pool
 from topos.backend.native.program import Call, Program, texts
 from topos.backend.native.results import Results
-from topos.backend.native.table import FIRST_BUFFER, STEPS, Table, enter, text
+from topos.backend.native.table import FIRST_BUFFER, STEPS, TEXT, Table, enter
 from topos.backend.native.target import Target
 from topos.engine.feeds import Stack
 from topos.op import Leaf
@@ -110,14 +110,14 @@ class Executable:
         told = [f"{line}  {_told(made)}" for line, made in zip(lines, self.program.groups, strict=True)]
         counted = [
             _counted(len(told), "group"),
-            _counted(len(self.program.calls) - len(told), "copy", "copies"),
+            _counted(self.program.owners.count(None), "copy", "copies"),
             _counted(len(self.program.kernels), "kernel"),
         ]
         return "\n".join([*told, f"native: {', '.join(counted)}, arena of {self.program.arena.bytes} bytes"])
 
     def llvm(self) -> str:
         """The text of every kernel once, and of the function that runs them."""
-        return "\n".join([*texts(self.program.calls).values(), text()])
+        return "\n".join([*texts(self.program.calls).values(), TEXT])
 
 
 def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:

@@ -7,8 +7,9 @@ from math import prod
 
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import lanes_for
-from topos.backend.native.nest import Frame, Place
+from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
+from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, Integer, Operand
 from topos.backend.native.target import Target
 from topos.backend.native.views import dense, dense_strides, merged

@@ -7,8 +7,9 @@ from math import prod
 from topos.backend.native.costs import is_dear, lanes_up_to, weight
 from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.nest import Frame, Place
+from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
+from topos.backend.native.reads import Place
 from topos.backend.native.registers import Integer
 from topos.backend.native.stream import passes_caches, streamed
 from topos.backend.native.target import Target
@@ -28,7 +29,7 @@ def lanes_for(lowering: Lowering, group: Group, target: Target) -> int:
     """
     spec = lowering.spec
     wide = all(spec.element_of(row).dtype.itemsize == 8 for row in group.rows)
-    dear = any(is_dear(lowering.spec, row) for row in group.rows)
+    dear = any(is_dear(spec, row) for row in group.rows)
     volume = group.shape.volume
     registers = 1 if not dear or volume < FAR else 2 if wide else 4
     # Functions of binary32 are worked out in binary64: a register of that compiles in half the time.
@@ -56,5 +57,5 @@ def elementwise(lowering: Lowering, group: Group, target: Target) -> Call | None
         for row, pointer in outputs:
             frame.store(frame.arithmetic(frame.element(row)), held[row], pointer, written, place)
 
-    tiles = frame.tiled(extents, prod(extents) * weight(lowering, rows), body)
+    tiles = frame.tiled(extents, prod(extents) * weight(lowering.spec, rows), body)
     return Call((frame.kernel("elementwise", tiles),), frame.pointers)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
 from topos.backend.native.arithmetic import Arithmetic, arithmetic
 from topos.backend.native.groups import Lowering
-from topos.backend.native.ids import Read, dense_read, inside, one_hot
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.program import Pointer
+from topos.backend.native.reads import Place, Read, dense_read, inside, one_hot
 from topos.backend.native.registers import INT64, POINTER, Integer, Operand, Type, absent, listed
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
@@ -28,17 +27,6 @@ SHORT = 1 << 11
 """Places of an axis that masked vectors walk to its end: one loop compiles in half the time of a loop and a rest."""
 STACK_BYTES = 1 << 16
 """What a kernel keeps on the stack at most; more of it is scratch memory, a part for each tile."""
-
-
-class Place(NamedTuple):
-    """Where a nest stands.
-
-    An index per outer axis, the first index on the last axis, and how many lanes exist (`None` for all).
-    """
-
-    outer: tuple[Integer, ...]
-    inner: Integer
-    lanes: Integer | None
 
 
 class Frame:
@@ -70,7 +58,9 @@ class Frame:
         """Makes a row in memory readable, through another view of it where one is given; ids as their one-hot."""
         view = self.lowering.view(row) if view is None else view
         if self.spec.is_selection(view.row):
-            read = one_hot(view, self.spec.rows[view.row].shape[1], lambda first: self.add(first, 8))
+            vocab = self.spec.rows[view.row].shape[1]
+            hot = one_hot(view, vocab)
+            read = Read(self.add(hot.ids, 8), hot.maps, None, hot.column, vocab)
         else:
             element = self.element(row)
             read = dense_read(view, element, self.add(view, element.dtype.itemsize))

@@ -152,7 +152,7 @@ class Panels:
 def row_group(lowering: Lowering, group: Group, target: Target) -> Call | None:
     """The kernel of a group that walks one axis."""
     rows = Rows(lowering, group, target)
-    frame, size = rows.frame, prod(rows.shape) * weight(lowering, group.rows)
+    frame, size = rows.frame, prod(rows.shape) * weight(lowering.spec, group.rows)
     if rows.is_along:
         tiles = frame.tiled([*rows.before, 1], size, lambda outer, begin, end: rows.row(outer, 0, None))
         return Call((frame.kernel("rows", tiles),), frame.pointers)

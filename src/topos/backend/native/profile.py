@@ -83,18 +83,15 @@ def _started(table: Table) -> list[tuple[int, int, int]]:
 
 def _groups(executable: Executable, elapsed_s: Sequence[float]) -> list[GroupTime]:
     """The times of each group's kernels together, beside what the group is."""
-    program, lowering = executable.program, executable.lowering
     left = iter(elapsed_s)
-    times = [sum(next(left) for _ in call.kernels) for call in program.calls]
-    told = [", ".join(kernel.name for kernel in call.kernels) for call in program.calls]
-    first = len(program.carry.before)
-    groups = [group for group, call in zip(lowering.groups, program.groups, strict=True) if call.operands]
     found = []
-    for at, (taken, kernels) in enumerate(zip(times, told, strict=True)):
-        if first <= at < first + len(groups):
-            found.append(_group(lowering, groups[at - first], kernels, taken))
-        else:
+    for call, owner in zip(executable.program.calls, executable.program.owners, strict=True):
+        taken = sum(next(left) for _ in call.kernels)
+        kernels = ", ".join(kernel.name for kernel in call.kernels)
+        if owner is None:
             found.append(GroupTime("a carried buffer", kernels, taken, 0, 0))
+        else:
+            found.append(_group(executable.lowering, owner, kernels, taken))
     return found
 
 

@@ -40,13 +40,15 @@ Placed = list[tuple[int | None, int]]
 
 
 class Program(NamedTuple):
-    """The calls of one step in order, those of the groups among them, and where their buffers are.
+    """The calls of one step in order, and where their buffers are.
 
-    A buffer is a place in the arena, or one of `buffers`, whose pointers the caller gives: constants, sources and
-    results. `scratch` is where in the arena each call has its scratch.
+    `owners` has the group of each call, `None` for the copy of a carried buffer; `groups` the call of each group, also
+    of those that have nothing to do in a step. A buffer is a place in the arena, or one of `buffers`, whose pointers
+    the caller gives: constants, sources and results. `scratch` is where in the arena each call has its scratch.
     """
 
     calls: list[Call]
+    owners: list[Group | None]
     groups: list[Call]
     arena: Arena
     scratch: list[int]
@@ -88,14 +90,17 @@ def assembled(
     elsewhere = results | carry.in_place.keys()
     temporary = [source for source in carry.before if source not in results]
     arena = arranged(lowering, [call.scratch_bytes for call in written], elsewhere, temporary)
-    before = [_move(lowering, source, source, ~source) for source in carry.before]
-    after = [_move(lowering, source, origin, source) for origin, source in carry.after]
-    calls = [call for call in [*before, *written, *after] if call.operands]
-    scratch = [0] * len(before) + arena.scratch + [0] * len(after)
-    scratch = [at for at, call in zip(scratch, [*before, *written, *after], strict=True) if call.operands]
+    every: list[tuple[Group | None, Call, int]] = [
+        *((None, _move(lowering, source, source, ~source), 0) for source in carry.before),
+        *zip(lowering.groups, written, arena.scratch, strict=True),
+        *((None, _move(lowering, source, origin, source), 0) for origin, source in carry.after),
+    ]
+    every = [(owner, call, at) for owner, call, at in every if call.operands]
+    calls = [call for _, call, _ in every]
     homes = (carry.in_place.get(operand.row, operand.row) for call in calls for operand in call.operands)
     buffers = dict.fromkeys(home for home in homes if home not in arena.offsets)
-    return Program(calls, written, arena, scratch, carry, list(buffers), list(texts(calls)))
+    owners, scratch = [owner for owner, _, _ in every], [at for _, _, at in every]
+    return Program(calls, owners, written, arena, scratch, carry, list(buffers), list(texts(calls)))
 
 
 def _move(lowering: Lowering, source: int, origin: int, destination: int) -> Call:

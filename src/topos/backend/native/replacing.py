@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from topos.backend.native.costs import lanes_up_to
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.ids import Read, one_hot
-from topos.backend.native.nest import Frame, Place
+from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
-from topos.backend.native.registers import INT64, POINTER, Integer, Operand
+from topos.backend.native.reads import OneHot, Place, one_hot
+from topos.backend.native.registers import INT64, Integer, Operand
 from topos.backend.native.target import Target
-from topos.backend.native.views import View, dense, dense_strides
+from topos.backend.native.views import dense, dense_strides
 from topos.op import Select
 from topos.shape import Shape
 
@@ -37,39 +37,35 @@ def _axis(lowering: Lowering, row: int, source: int | None) -> int | None:
     view = lowering.views[other]
     if view.row != source or not view.is_dense() or view.shape != recorded.shape or lowering.views[mask].guards:
         return None
-    read = _mask(lowering, mask, _NOWHERE)
-    axes = [axis for axis, step in enumerate(read.maps[-1]) if step and recorded.shape[axis] != 1]
-    apart = len(read.maps) == 2 and len(axes) == 1 and read.maps[1][axes[0]] == 1 and not read.maps[0][axes[0]]
+    maps = _hot(lowering, mask).maps
+    axes = [axis for axis, step in enumerate(maps[-1]) if step and recorded.shape[axis] != 1]
+    apart = len(maps) == 2 and len(axes) == 1 and maps[1][axes[0]] == 1 and not maps[0][axes[0]]
     return axes[0] if apart else None
 
 
-def _mask(lowering: Lowering, mask: int, pointer: Operand) -> Read:
+def _hot(lowering: Lowering, mask: int) -> OneHot:
     view = lowering.views[mask]
-    return one_hot(view, lowering.spec.rows[view.row].shape[1], lambda first: pointer)
-
-
-_NOWHERE = Operand(POINTER, "null")
+    return one_hot(view, lowering.spec.rows[view.row].shape[1])
 
 
 class _Replacement(NamedTuple):
-    """One row in the making: its axis, what is chosen, the mask, and where it goes."""
+    """One row in the making: its axis, what is chosen, the mask and the pointer to its ids, and where it goes."""
 
     row: int
     axis: int
     chosen: int
-    mask: Read
+    mask: OneHot
+    ids: Operand
     result: Operand
 
 
 def replaced(lowering: Lowering, group: Group, target: Target, in_place: Mapping[int, int]) -> Call:
     """The kernel: for each id, the new numbers at the places that it names."""
     shape, spec = group.shape, lowering.spec
-    masks = [spec.rows[row].operands[0] for row in group.rows]
+    masks = [_hot(lowering, spec.rows[row].operands[0]) for row in group.rows]
     along = [_axis(lowering, row, in_place[row]) for row in group.rows]
     last = shape.rank - 1
-    apart = any(
-        axis == last or _mask(lowering, mask, _NOWHERE).maps[0][last] for axis, mask in zip(along, masks, strict=True)
-    )
+    apart = any(axis == last or mask.maps[0][last] for axis, mask in zip(along, masks, strict=True))
     wide = max(spec.element_of(row).dtype.itemsize for row in group.rows)
     frame = Frame(lowering, target, 1 if apart else lanes_up_to(target.lanes(max(4, wide)), shape[-1]))
     for row, mask, axis in zip(group.rows, masks, along, strict=True):
@@ -77,23 +73,10 @@ def replaced(lowering: Lowering, group: Group, target: Target, in_place: Mapping
         chosen = spec.rows[row].operands[1]
         if chosen not in lowering.constants and chosen not in frame.reads:
             frame.read(chosen)
-        ids = _mask(lowering, mask, frame.add(_first_id(lowering, mask), 8))
+        ids = frame.add(mask.ids, 8)
         result = frame.add(dense(row, shape), frame.element(row).dtype.itemsize)
-        _write(frame, _Replacement(row, axis, chosen, ids, result), shape)
+        _write(frame, _Replacement(row, axis, chosen, mask, ids, result), shape)
     return Call((frame.kernel("replace", 1),), frame.pointers)
-
-
-def _first_id(lowering: Lowering, mask: int) -> View:
-    """Where the ids of a mask begin."""
-    found: list[View] = []
-    view = lowering.views[mask]
-
-    def first(ids: View) -> Operand:
-        found.append(ids)
-        return _NOWHERE
-
-    one_hot(view, lowering.spec.rows[view.row].shape[1], first)
-    return found[0]
 
 
 def _write(frame: Frame, own: _Replacement, shape: Shape) -> None:
@@ -117,7 +100,7 @@ def _write(frame: Frame, own: _Replacement, shape: Shape) -> None:
         offset: Integer = 0
         for axis, index in zip(rows, indices, strict=True):
             offset = function.add(offset, function.multiply(index, steps[axis]))
-        identity = function.load(INT64, function.offset(own.mask.pointer, INT64, offset), 8)
+        identity = function.load(INT64, function.offset(own.ids, INT64, offset), 8)
         at = function.add(identity, -own.mask.column)
         known = {own.axis: at, **dict(zip(rows, indices, strict=True))}
 

@@ -18,8 +18,6 @@ from topos.backend.native.compiler import compiled, function
 from topos.backend.native.flags import guarded
 from topos.backend.native.pool import pool
 from topos.backend.native.program import Placed, Program
-from topos.backend.native.registers import INT64, POINTER, TRUTH, Integer, Operand, Type, written
-from topos.backend.native.text import Function
 from topos.tensor.memory import address_of, aligned
 
 STEPS, RUN, CALLS, BUFFERS, STRIDES, FIXES, CALL_COUNT, BUFFER_COUNT, FIX_COUNT, FIRST_BUFFER = range(10)
@@ -81,48 +79,92 @@ class Table:
 @cache
 def enter() -> Callable[[int], None]:
     """The compiled function that runs the steps of a table, given its address."""
-    return function(compiled(text()), "enter")
+    return function(compiled(TEXT), "enter")
 
 
-@cache
-def text() -> str:
-    """The native code that reads a table."""
-    writer = Function("ptr %table")
-    table = Operand(POINTER, "%table")
+_STEPS = """define internal void @steps(ptr %table) nounwind {
+$WORDS$
+  br label %step
+step:
+  %done = phi i64 [ 0, %0 ], [ %next, %moved ]
+  br label %fix
+fix:
+  %f = phi i64 [ 0, %step ], [ %f_next, %fixing ]
+  %f_more = icmp slt i64 %f, %fix_count
+  br i1 %f_more, label %fixing, label %call
+fixing:
+  %argument_at = getelementptr [3 x i64], ptr %fixes, i64 %f
+  %argument = load ptr, ptr %argument_at, align 8
+  %buffer_at = getelementptr [3 x i64], ptr %fixes, i64 %f, i64 1
+  %buffer = load ptr, ptr %buffer_at, align 8
+  %offset_at = getelementptr [3 x i64], ptr %fixes, i64 %f, i64 2
+  %offset = load i64, ptr %offset_at, align 8
+  %start = load i64, ptr %buffer, align 8
+  %place = add i64 %start, %offset
+  store i64 %place, ptr %argument, align 8
+  %f_next = add i64 %f, 1
+  br label %fix
+call:
+  %c = phi i64 [ 0, %fix ], [ %c_next, %called ]
+  %c_more = icmp slt i64 %c, %call_count
+  br i1 %c_more, label %calling, label %move
+calling:
+  %kernel_at = getelementptr [3 x i64], ptr %calls, i64 %c
+  %kernel = load ptr, ptr %kernel_at, align 8
+  %tiles_at = getelementptr [3 x i64], ptr %calls, i64 %c, i64 1
+  %tiles = load i64, ptr %tiles_at, align 8
+  %arguments_at = getelementptr [3 x i64], ptr %calls, i64 %c, i64 2
+  %arguments = load ptr, ptr %arguments_at, align 8
+  %one = icmp eq i64 %tiles, 1
+  br i1 %one, label %alone, label %shared
+alone:
+  call void %kernel(ptr %arguments, i64 0)
+  br label %called
+shared:
+  call void %run(ptr %kernel, ptr %arguments, i64 %tiles)
+  br label %called
+called:
+  %c_next = add i64 %c, 1
+  br label %call
+move:
+  %b = phi i64 [ 0, %call ], [ %b_next, %moving ]
+  %b_more = icmp slt i64 %b, %buffer_count
+  br i1 %b_more, label %moving, label %moved
+moving:
+  %pointer_at = getelementptr i64, ptr %buffers, i64 %b
+  %pointer = load i64, ptr %pointer_at, align 8
+  %stride_at = getelementptr i64, ptr %strides, i64 %b
+  %stride = load i64, ptr %stride_at, align 8
+  %further = add i64 %pointer, %stride
+  store i64 %further, ptr %pointer_at, align 8
+  %b_next = add i64 %b, 1
+  br label %move
+moved:
+  %next = add i64 %done, 1
+  %again = icmp slt i64 %next, %steps
+  br i1 %again, label %step, label %end
+end:
+  ret void
+}
+"""
 
-    def word(at: Operand, place: Integer, type: Type = INT64) -> Operand:
-        return writer.load(type, writer.offset(at, INT64, place), 8)
 
-    steps, run, calls, buffers, strides, fixes, call_count, buffer_count, fix_count = (
-        word(table, place, POINTER if place in (RUN, CALLS, BUFFERS, STRIDES, FIXES) else INT64)
-        for place in range(FIRST_BUFFER)
-    )
+def _word(place: int, name: str, type: str) -> str:
+    """One of the first words, as the register `%name`."""
+    at = f"  %{name}_at = getelementptr i64, ptr %table, i64 {place}"
+    return f"{at}\n  %{name} = load {type}, ptr %{name}_at, align 8"
 
-    def fix(at: Integer) -> None:
-        """Points an argument into its buffer, wherever that is in this step."""
-        first = writer.multiply(at, 3)
-        argument, buffer = (word(fixes, writer.add(first, place), POINTER) for place in (0, 1))
-        offset = word(fixes, writer.add(first, 2))
-        writer.store(Operand(INT64, written(writer.add(word(buffer, 0), offset))), argument, 8)
 
-    def call(at: Integer) -> None:
-        """Runs the tiles of a kernel: one here, several through the pool."""
-        first = writer.multiply(at, 3)
-        kernel, arguments = (word(calls, writer.add(first, place), POINTER) for place in (0, 2))
-        tiles = word(calls, writer.add(first, 1))
-        alone, several = (writer.let(TRUTH, f"icmp {order} {tiles}, 1") for order in ("eq", "ne"))
-        writer.when(alone, lambda: writer.write(f"call void {kernel.text}({arguments}, i64 0)"))
-        writer.when(several, lambda: writer.write(f"call void {run.text}({kernel}, {arguments}, {tiles})"))
-
-    def move(at: Integer) -> None:
-        """On to a buffer's place in the next step."""
-        further = writer.add(word(buffers, at), word(strides, at))
-        writer.store(Operand(INT64, written(further)), writer.offset(buffers, INT64, at), 8)
-
-    def step(_: Integer) -> None:
-        writer.loop(0, fix_count, 1, fix)
-        writer.loop(0, call_count, 1, call)
-        writer.loop(0, buffer_count, 1, move)
-
-    writer.loop(0, steps, 1, step)
-    return writer.text("steps") + guarded("enter", "steps")
+_WORDS = [
+    _word(STEPS, "steps", "i64"),
+    _word(RUN, "run", "ptr"),
+    _word(CALLS, "calls", "ptr"),
+    _word(BUFFERS, "buffers", "ptr"),
+    _word(STRIDES, "strides", "ptr"),
+    _word(FIXES, "fixes", "ptr"),
+    _word(CALL_COUNT, "call_count", "i64"),
+    _word(BUFFER_COUNT, "buffer_count", "i64"),
+    _word(FIX_COUNT, "fix_count", "i64"),
+]
+TEXT = _STEPS.replace("$WORDS$", "\n".join(_WORDS)) + guarded("enter", "steps")
+"""The native code that reads a table."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from topos.backend.native.costs import weight
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.ids import Read
 from topos.backend.native.kernel import Kernel
-from topos.backend.native.nest import Place
 from topos.backend.native.panels import row_group
 from topos.backend.native.passes import Gathered
 from topos.backend.native.placement import SMALL
 from topos.backend.native.program import Call
+from topos.backend.native.reads import Place, Read
 from topos.backend.native.reductions import Rows
 from topos.backend.native.registers import Integer, Operand
 from topos.backend.native.rows import BLOCK, Along
@@ -82,7 +81,7 @@ class _Blocks(Rows):
         """The whole blocks."""
         if not self.full:
             return []
-        size = self.group.shape.volume * weight(self.lowering, self.group.rows)
+        size = self.group.shape.volume * weight(self.lowering.spec, self.group.rows)
         tiles = self.frame.tiled([self.full, 1], size, lambda outer, begin, end: self._block(outer[0], BLOCK))
         return [self.frame.kernel("blocks", tiles)]
 

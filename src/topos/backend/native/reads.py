@@ -5,8 +5,8 @@ A selection is never written out for a reader: a place `(row, column)` of it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.registers import INT64, Integer, Operand, listed, zeros
@@ -15,8 +15,16 @@ from topos.backend.native.views import Guard, View
 from topos.backend.native.vocabulary import Lanes
 from topos.element import Element
 
-if TYPE_CHECKING:
-    from topos.backend.native.nest import Place
+
+class Place(NamedTuple):
+    """Where a nest stands.
+
+    An index per outer axis, the first index on the last axis, and how many lanes exist (`None` for all).
+    """
+
+    outer: tuple[Integer, ...]
+    inner: Integer
+    lanes: Integer | None
 
 
 class Read:
@@ -117,15 +125,23 @@ def inside(read: Read, function: Function, m: Arithmetic, place: Place) -> list[
     return masks
 
 
-def one_hot(view: View, vocab: int, pointer: Callable[[View], Operand]) -> Read:
+class OneHot(NamedTuple):
+    """Where ids are read for the rows that they stand for: a view of their buffer; `maps` and `column` as of `Read`."""
+
+    ids: View
+    maps: list[list[int]]
+    column: int
+
+
+def one_hot(view: View, vocab: int) -> OneHot:
     """A view of the rows that ids stand for: `view` counts places of the dense rows."""
     row, column = divmod(view.offset, max(vocab, 1))
     rows = [stride // vocab if _is_rows(extent, stride, vocab) else 0 for extent, stride in _axes(view)]
     columns = [0 if _is_rows(extent, stride, vocab) else stride for extent, stride in _axes(view)]
     reach = column + sum(step * max(extent - 1, 0) for step, extent in zip(columns, view.shape, strict=True))
     if reach < vocab:
-        return Read(pointer(view._replace(offset=row)), [rows, columns], None, column, vocab)
-    return Read(pointer(view._replace(offset=0)), [list(view.strides)], None, view.offset, vocab)
+        return OneHot(view._replace(offset=row), [rows, columns], column)
+    return OneHot(view._replace(offset=0), [list(view.strides)], view.offset)
 
 
 def _axes(view: View) -> list[tuple[int, int]]:
