@@ -30,6 +30,8 @@ class EagerProgram:
             self._add(step.opcode, operands, step.shape, step.element)
         self._wanted = [first + at for at in work.wanted]
         found = executable(self._spec, range(len(self._spec.rows)), self._wanted, {})
+        if isinstance(found, Executable):
+            found.keeps = False  # there are hundreds of kinds of work, each seldom done again
         self._executable = found if isinstance(found, Executable) else None
         backend = "SIMD" if len(work.steps) == 1 else "FUSED"
         self._counts = Counter((services.formula_of(step.opcode), backend) for step in work.steps)

@@ -11,7 +11,7 @@ from topos.backend.native.compiler import compiled
 from topos.backend.native.groups import Lowering
 from topos.backend.native.pool import pool
 from topos.backend.native.program import Call, Program, texts
-from topos.backend.native.results import Results
+from topos.backend.native.results import LARGE_BYTES, Results
 from topos.backend.native.table import FIRST_BUFFER, STEPS, TEXT, Table, enter
 from topos.backend.native.target import Target
 from topos.engine.feeds import Stack
@@ -27,8 +27,11 @@ class Executable:
     """The schedule of a plan as native code. Holds no state: any number of threads may run it at once.
 
     `computed` are the results that a run answers: all but sources, whose values the caller has, and among those the
-    ones whose values of before a step shows.
+    ones whose values of before a step shows. It keeps the memory of a run for the next one; an owner of many sets
+    `keeps` to False.
     """
+
+    keeps = True
 
     def __init__(self, lowering: Lowering, program: Program, results: Iterable[int], target: Target) -> None:
         self.lowering = lowering
@@ -57,7 +60,8 @@ class Executable:
         if self._shares:
             pool().ready()
         self._enter(table.address)
-        self._tables.append(table)
+        if self.keeps or self.program.arena.bytes <= LARGE_BYTES:
+            self._tables.append(table)
         if self._known:
             values.update(self._known)
         return values
@@ -67,7 +71,7 @@ class Executable:
         words = table.words
         for row, slot in self._sources:
             words[slot] = sources[row].address
-        return self._results.fresh(words)
+        return self._results.fresh(words, self.keeps)
 
     def run_steps(self, sources: Mapping[int, Tensor | Stack], steps: int) -> dict[int, Tensor]:
         """As many runs, one after another; a `Stack` gives one payload per step, each result gains a leading axis."""

@@ -50,7 +50,7 @@ class Results:
         """The rows that are computed."""
         return frozenset(result.row for result in self._results)
 
-    def fresh(self, words: ctypes.Array[ctypes.c_uint64]) -> dict[int, Tensor]:
+    def fresh(self, words: ctypes.Array[ctypes.c_uint64], keeps: bool) -> dict[int, Tensor]:
         """A tensor for each result, its address in the table; the numbers are not yet set."""
         values = {}
         for result in self._results:
@@ -60,7 +60,7 @@ class Results:
                 array: Array = np.ndarray(shape, element.dtype, cast(Any, block))
                 words[slot] = ctypes.addressof(block)
             else:
-                array, words[slot] = _large(result)
+                array, words[slot] = _large(result, keeps)
             values[row] = Tensor.held(array, element, shape)
         return values
 
@@ -76,14 +76,14 @@ class Results:
         return values
 
 
-def _large(result: Result) -> tuple[Array, int]:
+def _large(result: Result, keeps: bool) -> tuple[Array, int]:
     memory = _free(result.blocks) if result.bytes >= LARGE_BYTES else None
     if memory is None:
         memory = np.empty(result.bytes + LINE, np.uint8)
     address = address_of(memory)
     start = -address % LINE
     array: Array = np.ndarray(result.shape, result.element.dtype, memory, start)
-    if result.bytes >= LARGE_BYTES and len(result.blocks) < KEPT:
+    if keeps and result.bytes >= LARGE_BYTES and len(result.blocks) < KEPT:
         result.blocks.append(memory)
     return array, address + start
 
