@@ -13,7 +13,7 @@ bench_stamp := $(bench_venv)/.made
 PEERS ?=
 W ?= w2
 
-.PHONY: help demo test lint format fast slow bench profile compile golden pages clean
+.PHONY: help demo test lint format fast slow exhaustive bench profile compile golden pages clean
 .DEFAULT_GOAL := help
 # The tests bring their own workers (JOBS; 0 is none); what runs beside them would only slow them down.
 .NOTPARALLEL:
@@ -22,7 +22,7 @@ help:
 	@echo "make demo     walk through every stage, then train the example"
 	@echo "make test     all that CI runs: lint, then the fast and the slow tests"
 	@echo "make lint     ruff, mypy and the import layers"
-	@echo "make fast     the fast tests alone; slow: the slow ones alone"
+	@echo "make fast     the fast tests alone; slow: the slow ones alone; exhaustive: those that CI leaves out"
 	@echo "make format   let ruff sort imports and lay out the code"
 	@echo "make bench    measure beside PyTorch, JAX, tinygrad and NumPy, and rewrite docs/performance.md"
 	@echo "make profile  where the time of a workload's plan goes: W=w2"
@@ -48,6 +48,9 @@ fast: $(stamp)
 
 slow: $(stamp)
 	$(bin)/python -m pytest -n $(JOBS) -m slow
+
+exhaustive: $(stamp)
+	$(bin)/python -m pytest -n $(JOBS) -m exhaustive
 
 format: $(stamp)
 	$(bin)/ruff check --select I --fix

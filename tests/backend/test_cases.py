@@ -115,7 +115,7 @@ def test_c63_repeats_and_threads_of_python_at_once() -> None:
         assert list(two.map(work, range(2))) == [{expected}] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [1, 2, 4, 8])
 def test_c63_five_hundred_repeats(number: int) -> None:
     case = product_case()
@@ -177,7 +177,7 @@ def test_c64_other_processors(cpu: str) -> None:
         case.check()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cpu", CPUS[1:])
 def test_c64_the_cases_on_other_processors(cpu: str) -> None:
     """C25 to C29, C46, C47, C52 to C55, C62, C63 and C65, each by every route, compiled for another processor."""
@@ -212,7 +212,7 @@ def test_c68_ten_thousand_instructions_compile() -> None:
     assert sum(counts.compiles().since(before).by_reason.values()) < 40
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("steps", "differentiated"), [(10_000, True), (100_000, False)])
 def test_c68_more_than_is_worth_compiling(steps: int, differentiated: bool) -> None:
     """Past the limit the plan says why it is not compiled, and is as right."""

@@ -33,7 +33,7 @@ def test_a_length(element: Any, length: int) -> None:
     recorded(with_lengths([(length,)], length), element).check()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @elements
 @pytest.mark.parametrize("length", range(1, 71))
 def test_every_length(element: Any, length: int) -> None:
@@ -201,7 +201,7 @@ def assert_compiled_for(cpu: str) -> None:
     assert current().cpu == cpu
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @elements
 @pytest.mark.parametrize("cpu", CPUS)
 def test_every_shape_and_layout_on_every_processor(element: Any, cpu: str) -> None:
@@ -225,7 +225,7 @@ def test_any_number_of_threads(shape: Any) -> None:
             case.compare(case.actual(plan), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @elements
 @pytest.mark.parametrize("shape", WIDE)
 def test_every_shape_on_any_number_of_threads(element: Any, shape: Any) -> None:

@@ -126,7 +126,7 @@ def test_drawn_programs_in_steps() -> None:
     reasons.check()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("drawn", [programs(), WIDE], ids=["small", "wide"])
 def test_thousands_of_drawn_programs(drawn: Any) -> None:
     reasons = Reasons()
@@ -134,14 +134,14 @@ def test_thousands_of_drawn_programs(drawn: Any) -> None:
     reasons.check()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_thousands_of_drawn_programs_in_steps() -> None:
     reasons = Reasons()
     SLOW(given(programs(), places)(lambda program, at: check_advance(program, at, reasons)))()
     reasons.check()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cpu", CPUS[1:])
 def test_drawn_programs_on_every_processor(cpu: str) -> None:
     reasons = Reasons()
@@ -151,7 +151,7 @@ def test_drawn_programs_on_every_processor(cpu: str) -> None:
     reasons.check()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", [2, 3, 8])
 def test_drawn_programs_in_many_tiles(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that would stay on one thread is shared out all the same."""

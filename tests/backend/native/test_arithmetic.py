@@ -44,7 +44,7 @@ def test_bits(opcode: Any, element: Element, target: Target) -> None:
     agree(opcode, element, target, operands(opcode, element, 20000))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @EACH
 @EVERY
 def test_bits_of_millions(opcode: Any, element: Element) -> None:
@@ -94,7 +94,7 @@ def test_every_rest(lanes: int, element: Element, target: Target) -> None:
             agree(cast, element, target, [numbers[-length:]], lanes=lanes)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @EACH
 @EVERY
 def test_lengths_and_offsets_of_all(opcode: Any, element: Element) -> None:

@@ -158,7 +158,7 @@ def test_eight_threads_use_llvm_first(script):
     assert script(text) == "8 1\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_memory_is_flat_over_compile_and_drop(monkeypatch):
     monkeypatch.setenv("TOPOS_CACHE", "")
 
@@ -208,7 +208,7 @@ def test_importing_loads_no_llvmlite(script):
     assert script(text) == "False\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ctrl_c_during_a_long_compilation(script):
     """The caller is interrupted at once; the unit under way is finished out of sight, and everything works on."""
     text = f"""
@@ -230,7 +230,7 @@ def test_ctrl_c_during_a_long_compilation(script):
     assert script(text) == "interrupted True\n4 3\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_exit_while_a_compilation_is_abandoned(script):
     text = f"""
         import sys, threading

@@ -109,7 +109,7 @@ def test_few_tiles(made, tiles):
     assert words.tolist() == [max(tiles, 0), 0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_both_threads_take_part(made):
     """Tiles of a millisecond: with two processors to run on, two threads share them."""
     if processors.allowed() < 2:

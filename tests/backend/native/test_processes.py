@@ -117,7 +117,7 @@ LIBRARIES = {
 ORDERS = list(itertools.permutations(LIBRARIES))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_c69_beside_other_users_of_llvm(script: Script, order: Sequence[str]) -> None:
     """Each loads and compiles in turn, in every order, and all work on."""
@@ -146,7 +146,7 @@ def test_c69_exit_with_live_plans(script: Script) -> None:
     assert script(PLAN + text, TOPOS_THREADS="4") == "done\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_c69_compile_and_drop_a_thousand_plans(script: Script) -> None:
     text = """
@@ -195,7 +195,7 @@ def test_c70_another_option_is_a_miss(script: Script) -> None:
 
 
 @pytest.mark.parametrize(
-    "kept", [0, pytest.param(20, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.slow)]
+    "kept", [0, pytest.param(20, marks=pytest.mark.exhaustive), pytest.param(1000, marks=pytest.mark.exhaustive)]
 )
 def test_c70_a_truncated_file_is_a_miss_with_a_warning(script: Script, own_cache: Path, kept: int) -> None:
     compiled = int(script(RUN).split()[0])
@@ -329,7 +329,7 @@ def ended(
     return process.returncode, out, told, time.perf_counter() - began
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_killed_during_a_compilation(script: Script, own_cache: Path, number: int) -> None:
@@ -350,7 +350,7 @@ def test_killed_during_a_compilation(script: Script, own_cache: Path, number: in
     assert script(RUN) == f"0 {compiled}\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_ctrl_c_during_a_compilation_and_on(script: Script) -> None:
     """The interrupt is raised at once in the caller; the same plan is then compiled and right."""

@@ -301,7 +301,7 @@ def test_few_results_of_many_terms(element: str, target: str) -> None:
     check(element, target, left, right, threads=2)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @each_element
 @pytest.mark.parametrize("layouts", [("plain", "transposed"), ("transposed", "transposed"), ("strided", "reversed")])
 def test_packed_once_over_blocks(element: str, layouts: tuple[str, str]) -> None:
@@ -309,7 +309,7 @@ def test_packed_once_over_blocks(element: str, layouts: tuple[str, str]) -> None
         check(element, "host", *operands(element, rows, 545, columns, layouts, specials=0.0001), threads=3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @each_element
 @each_target
 def test_exhaustive(element: str, target: str) -> None:

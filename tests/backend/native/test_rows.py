@@ -111,7 +111,7 @@ def test_columns(model: Model, element: Element) -> None:
         check(model, element, shape, axis)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", ["host", "x86-64", "x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("element", [f32, f64, bf16], ids=str)
 @pytest.mark.parametrize("model", MODELS)
