@@ -13,7 +13,7 @@ from topos.engine import liveness
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, input_index, read_feeds
 from topos.engine.interpreter import execute, owned, steps_of
-from topos.engine.native import Native
+from topos.engine.native import Form, Native
 from topos.engine.report import Watch
 from topos.engine.run import Run
 from topos.engine.sources import Sources
@@ -95,8 +95,8 @@ class Plan:
         if form.runs and not self.entry.backward:
             return self._run(self._native.advance(form, state, fed, count))
         if count is not None:
-            return self._advance_many(state, fed, count)
-        values, watch = self._evaluated(state, fed) if self.entry.backward else self._step(state, fed)
+            return self._advance_many(form, state, fed, count)
+        values, watch = self._evaluated(state, fed) if self.entry.backward else self._step(form, state, fed)
         state.replace(self._following(values))
         return self._answer(values, watch)
 
@@ -219,25 +219,24 @@ class Plan:
         """What a run answers, by the native form where there is one, and who watched it."""
         form = self._native.form(stepping=False)
         if not form.runs:
-            return self._step(table, fed)
+            return self._step(form, table, fed)
         try:
             return self._native.forward(form, table, fed), None
         except ToposError:
             raise
         except Exception as error:  # the interpreter has the same bits
             self._native.failed(error)
-            return self._step(table, fed)
+            return self._step(form, table, fed)
 
     def _step(
-        self, table: Parameters | State, fed: Feeds, step: int | None = None
+        self, form: Form, table: Parameters | State, fed: Feeds, step: int | None = None
     ) -> tuple[dict[int, Tensor], Watch | None]:
         """One evaluation, row by row or by whoever serves rows: what is left of its values, and who watched them."""
         values = self._sources.payloads(table, fed.at(step or 0))
         watch = Watch(self._spec, step) if self.entry.diagnose else None
-        code = self._native.form(stepping=True).code
-        if hasattr(code, "serve"):
+        if hasattr(form.code, "serve"):
             check_arithmetic()
-            code.serve(values)
+            form.code.serve(values)
         else:
             execute(self._steps, values, watch)
         for index in self._kept:
@@ -255,11 +254,11 @@ class Plan:
     def _run(self, values: Mapping[int, Tensor], watch: Watch | None = None) -> Run:
         return Run(self._spec, self._length, values, self._readable, self.entry.backward, watch)
 
-    def _advance_many(self, state: State, fed: Feeds, steps: int) -> Run:
+    def _advance_many(self, form: Form, state: State, fed: Feeds, steps: int) -> Run:
         series: dict[int, list[Tensor]] = {index: [] for index in self._readable}
         watched: Watch | None = None
         for step in range(steps):
-            values, watch = self._step(state, fed, step)
+            values, watch = self._step(form, state, fed, step)
             state.replace(self._following(values))
             for index, tensors in series.items():
                 tensors.append(values[index])

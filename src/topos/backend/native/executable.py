@@ -97,7 +97,8 @@ class Executable:
             began = time.perf_counter()
             self._enter(table.address)
             steps -= few
-            few *= max(1, min(16, int(INTERRUPTIBLE_S / (time.perf_counter() - began))))
+            elapsed_s = max(time.perf_counter() - began, 1e-9)  # a coarse clock may not have moved
+            few *= max(1, min(16, int(INTERRUPTIBLE_S / elapsed_s)))
         return values
 
     def table(self) -> Table:
