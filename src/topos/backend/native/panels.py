@@ -12,6 +12,7 @@ from math import prod
 from topos.backend.native.costs import weight
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.nest import WORK, Frame
+from topos.backend.native.phases import phases, suits_phases
 from topos.backend.native.program import Call
 from topos.backend.native.reductions import Rows
 from topos.backend.native.registers import INT64, Integer, Operand, Type
@@ -156,6 +157,8 @@ def row_group(lowering: Lowering, group: Group, target: Target) -> Call | None:
     if rows.is_along:
         tiles = frame.tiled([*rows.before, 1], size, lambda outer, begin, end: rows.row(outer, 0, None))
         return Call((frame.kernel("rows", tiles),), frame.pointers)
+    if suits_phases(rows):
+        return phases(lowering, group, target)
     panels = Panels(rows) if suits_panels(rows) else None
     whole = rows.after[-1] // frame.lanes * frame.lanes
     if panels is not None:

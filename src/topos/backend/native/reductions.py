@@ -140,8 +140,14 @@ class Rows:
             self._set(row, self.evaluator.apply(row, self.one, self._row_value))
 
     def _set(self, row: int, value: Lanes) -> None:
+        self._know(row, value)
+        self._put(row, value)
+
+    def _know(self, row: int, value: Lanes) -> None:
         self.across[row] = value
         self.spread[("row", row)] = self._everywhere(value)
+
+    def _put(self, row: int, value: Lanes) -> None:
         if row in self.outputs:
             m = self.frame.arithmetic(self.frame.element(row), self.one)
             self.frame.store(m, value, self.outputs[row], self.steps[row], self.place)
