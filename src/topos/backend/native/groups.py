@@ -15,6 +15,7 @@ import numpy as np
 from topos.backend.native.absorption import absorb
 from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import WHOLE, Placement
+from topos.backend.native.rearranging import Rearranging, settled_rows
 from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
 from topos.backend.native.views import View, dense, moved
@@ -72,6 +73,8 @@ class Lowering:
         self._placement = Placement(self.spec, self.views)
         self._signs = Signs(self.spec, self.constants)
         self._widened = widened_by_products(self.spec, scheduled, self.kept)
+        settled = settled_rows(self.spec, scheduled, self.kept)
+        self._rearranging = Rearranging(self.spec, self.views, self.constants, self._placement, settled)
         for row in scheduled:
             self._place(row)
             self._signs.meet(row)
@@ -106,7 +109,13 @@ class Lowering:
         opcode = self.spec.rows[row].opcode
         if opcode.is_source:
             self._source(row, opcode)
+        elif (rows := self._rearranging.apart(row)) is not None:
+            for added in rows:
+                self._place(added)
+                self._signs.meet(added)
+            self.views[row] = self.views[rows[-1]]
         elif not self._is_number(row, opcode) and not self._is_address(row, opcode):
+            row = self._rearranging.instead(row)
             if isinstance(opcode, Elementwise | Cast):
                 self._placement.elementwise(row)
             elif isinstance(opcode, Sum | AlongAxis):

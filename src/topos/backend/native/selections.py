@@ -15,7 +15,7 @@ def with_dense_selections(spec: Spec, scheduled: Sequence[int]) -> tuple[Spec, l
     """
     rooted = _rooted(spec, scheduled)
     if not any(isinstance(spec.rows[row].opcode, MatMul) and rooted & {*spec.rows[row].operands} for row in scheduled):
-        return spec, list(scheduled)
+        return _copy(spec), list(scheduled)
     extended = _copy(spec)
     order: list[int] = []
     casts: dict[tuple[int, str], int] = {}
@@ -55,5 +55,5 @@ def _copy(spec: Spec) -> Spec:
     copy = Spec(spec.element)
     for slot in Spec.__slots__:
         setattr(copy, slot, getattr(spec, slot))
-    copy.rows = list(spec.rows)
+    copy.rows, copy.payloads = list(spec.rows), dict(spec.payloads)
     return copy

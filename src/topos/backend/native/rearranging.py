@@ -1,0 +1,198 @@
+"""Rows beside the spec's, which compute what a row is in another order of its places."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from topos.backend.native.arrangement import Arrangement, arrangement
+from topos.backend.native.placement import Placement
+from topos.backend.native.views import View, dense, dense_strides, moved
+from topos.engine.liveness import volume
+from topos.graph.spec import Row, Spec
+from topos.op import LEAF, Cast, Elementwise, Fold, LogSoftmax, Movement, Opcode
+from topos.op.elementwise import ADD
+from topos.op.movement import Reshape
+from topos.op.reduction import AlongAxis
+from topos.shape import Shape
+from topos.tensor import Tensor
+from topos.tensor.work import BUILT_IN
+
+
+class _Option(NamedTuple):
+    """A way to compute a row: over a buffer of a shape, its operands read so."""
+
+    cost: int
+    buffer: Shape
+    found: Arrangement | None
+    views: list[View | None]
+
+
+def settled_rows(spec: Spec, scheduled: Sequence[int], kept: Collection[int]) -> set[int]:
+    """What is kept, and the elementwise rows of its shape that only lead there: they stay as they were recorded."""
+    settled = set(kept)
+    read: set[int] = set()
+    free: set[int] = set()
+    for row in reversed(scheduled):
+        recorded = spec.rows[row]
+        if row in read and row not in free and isinstance(recorded.opcode, Elementwise | Cast):
+            settled.add(row)
+        read.update(recorded.operands)
+        leads = row in settled and isinstance(recorded.opcode, Elementwise | Cast)
+        free.update(o for o in recorded.operands if not leads or spec.rows[o].shape != recorded.shape)
+    return settled
+
+
+class Rearranging:
+    """Chooses for each row that is not settled; `spec` is added to, `views` and `constants` with it."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        views: dict[int, View],
+        constants: dict[int, Tensor],
+        placement: Placement,
+        settled: Collection[int],
+    ) -> None:
+        self._spec, self._views, self._constants, self._placement = spec, views, constants, placement
+        self._settled = settled
+
+    def instead(self, row: int) -> int:
+        """The row that computes a row: itself, or one beside the spec's."""
+        opcode = self._spec.rows[row].opcode
+        if row in self._settled:
+            return row
+        if isinstance(opcode, Elementwise | Cast):
+            return self._elementwise(row)
+        return self._reduction(row, opcode) if isinstance(opcode, AlongAxis) else row
+
+    def _elementwise(self, row: int) -> int:
+        """An elementwise row over the buffer of an operand."""
+        recorded = self._spec.rows[row]
+        if any(self._is_one_hot(operand) for operand in recorded.operands):
+            return row
+        options = [self._option(row, recorded.shape, None), *self._options(row)]
+        best = min((option for option in options if option is not None), key=lambda option: option.cost)
+        if best.found is None:
+            return row
+        operands = [
+            operand if view is None else self._moved(operand, best.found.back(best.buffer))
+            for operand, view in zip(recorded.operands, best.views, strict=True)
+        ]
+        return self._instead(row, recorded.opcode, operands, best.buffer, best.found)
+
+    def _reduction(self, row: int, opcode: AlongAxis) -> int:
+        """A reduction along that axis of memory."""
+        (operand,) = self._spec.rows[row].operands
+        if operand in self._constants or self._is_one_hot(operand):
+            return row
+        found = self._arrangement(operand)
+        rest = None if found is None else found.without(opcode.axis)
+        if found is None or rest is None:
+            return row
+        gone, result = rest
+        base = self._spec.rows[self._views[operand].row].shape
+        place = dense_strides(found.parts)[gone], found.parts[gone]
+        axes = [axis for axis, pair in enumerate(zip(dense_strides(base), base, strict=True)) if pair == place]
+        buffer, axis = (base, axes[0]) if axes else (Shape(found.parts), gone)
+        moved = self._moved(operand, found.back(buffer))
+        keeps = isinstance(opcode, LogSoftmax)
+        shape = buffer if keeps else buffer.without_axis(axis)
+        return self._instead(row, type(opcode)(axis), [moved], shape, found if keeps else result)
+
+    def apart(self, row: int) -> list[int] | None:
+        """Rows, each of the one before, for a fold whose windows neither meet nor leave gaps: it only adds `+0.0`.
+
+        They are the operand reshaped, a zero, and their sum.
+        """
+        opcode, shape = self._spec.rows[row].opcode, self._spec.rows[row].shape
+        if not isinstance(opcode, Fold) or row in self._settled or self._spec.element_of(row) not in BUILT_IN:
+            return None
+        (operand,) = self._spec.rows[row].operands
+        windows = self._spec.rows[operand].shape[opcode.axis]
+        meets = opcode.dilation != 1 or opcode.step != opcode.size or opcode.extent != windows * opcode.size
+        if meets or operand in self._constants or self._is_one_hot(operand):
+            return None
+        reshape = Reshape(shape)
+        if self._views[operand].guards or self._seen(self._views[operand], [reshape]) is None:
+            return None
+        reshaped = self._added(row, reshape, [operand], shape)
+        zero = self._added(row, LEAF, [], shape)
+        self._spec.payloads[zero] = Tensor.filled(shape, 0.0, self._spec.element_of(row))
+        return [reshaped, zero, self._added(row, ADD, [zero, reshaped], shape)]
+
+    # ways to compute a row
+    def _options(self, row: int) -> Iterator[_Option | None]:
+        seen = set()
+        for operand in self._spec.rows[row].operands:
+            found = None if operand in self._constants else self._arrangement(operand)
+            if found is None:
+                continue
+            for buffer in (self._spec.rows[self._views[operand].row].shape, Shape(found.parts)):
+                if (buffer, found) not in seen:
+                    seen.add((buffer, found))
+                    yield self._option(row, buffer, found)
+
+    def _option(self, row: int, buffer: Shape, found: Arrangement | None) -> _Option | None:
+        cost = 0
+        views: list[View | None] = []
+        for operand in self._spec.rows[row].operands:
+            view = None if operand in self._constants else self._views[operand]
+            if view is not None and found is not None:
+                view = None if view.guards else self._seen(view, found.back(buffer))
+                if view is None:
+                    return None
+            views.append(view)
+            cost += 0 if view is None else self._cost(view, buffer)
+        return _Option(cost, buffer, found, views)
+
+    def _cost(self, view: View, buffer: Shape) -> int:
+        """What reading an operand takes: little in registers, much where neighbours lie apart."""
+        home = self._placement.home.get(view.row)
+        if home is not None and view.is_dense() and self._spec.rows[view.row].shape == buffer:
+            draft = self._placement.drafts[home]
+            if draft.is_loop or draft.is_product:
+                return 0
+        lane = next((step for extent, step in zip(view.shape[::-1], view.strides[::-1], strict=True) if extent > 1), 1)
+        return 1 if lane in (0, 1) else 3
+
+    def _arrangement(self, operand: int) -> Arrangement | None:
+        view = self._views[operand]
+        if view.row not in self._placement.home:
+            return None
+        return arrangement(view, self._spec.rows[view.row].shape)
+
+    def _is_one_hot(self, operand: int) -> bool:
+        view = self._views.get(operand)
+        return view is not None and self._spec.is_selection(view.row)
+
+    # rows beside the spec's
+    def _seen(self, view: View, movements: Sequence[Movement]) -> View | None:
+        found: View | None = view
+        for movement in movements:
+            found = None if found is None else moved(found, movement, volume(self._spec, view.row))
+        return found
+
+    def _moved(self, operand: int, movements: Sequence[Movement]) -> int:
+        """An operand after movements that are all addresses."""
+        for movement in movements:
+            view = self._seen(self._views[operand], [movement])
+            assert view is not None
+            operand = self._added(operand, movement, [operand], view.shape)
+            self._views[operand] = view
+        return operand
+
+    def _instead(
+        self, row: int, opcode: Opcode, operands: Sequence[int], shape: Shape, found: Arrangement
+    ) -> int:
+        """A row that computes another one in its own order."""
+        added = self._added(row, opcode, operands, shape)
+        view = self._seen(dense(added, shape), found.there(shape))
+        assert view is not None
+        self._views[row] = view
+        return added
+
+    def _added(self, row: int, opcode: Opcode, operands: Sequence[int], shape: Shape) -> int:
+        rows = self._spec.rows
+        rows.append(Row(opcode, tuple(operands), shape, rows[row].element, rows[row].place, row))
+        return len(rows) - 1
