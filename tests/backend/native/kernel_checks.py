@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from topos.backend.native.writers import write
 from topos.engine.liveness import schedule
 from topos.graph import Network
 from topos.graph.spec import Spec
+from topos.op import Elementwise
 from topos.tensor import Tensor
 from topos.testing import assert_same_bits
 
@@ -85,13 +86,24 @@ def check_kernels(spec: Spec, kept: Iterable[int], values: dict[int, Tensor], ta
 
 
 def written_out(lowering: Lowering, values: dict[int, Tensor]) -> dict[int, Tensor]:
-    """The values of the rows that a lowering has beside the spec's: selections written out."""
-    added = {}
+    """The values of the rows that a lowering has beside the spec's, by the interpreter."""
+    spec, added = lowering.spec, dict[int, Tensor]()
+
+    def value(row: int, shape: Sequence[int]) -> Tensor:
+        if row in lowering.constants:
+            return Tensor.filled(shape, lowering.constants[row].scalar(), spec.element_of(row))
+        if row in values:
+            return values[row]
+        if row not in added:
+            recorded = spec.rows[row]
+            over = recorded.shape if isinstance(recorded.opcode, Elementwise) else None
+            operands = [value(operand, over or spec.rows[operand].shape) for operand in recorded.operands]
+            added[row] = recorded.opcode.express(operands)
+        return added[row]
+
     for group in lowering.groups:
-        for row in group.rows:
-            if row not in values:
-                recorded = lowering.spec.rows[row]
-                added[row] = values[recorded.operands[0]].to(recorded.element)
+        for row in (*group.rows, *(lowering.views[read].row for read in group.reads)):
+            value(row, spec.rows[row].shape)
     return added
 
 

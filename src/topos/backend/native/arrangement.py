@@ -38,17 +38,24 @@ class Arrangement(NamedTuple):
             self.shape, [Reshape([self.parts[part] for part in self.order]), Permute(inverse), Reshape(buffer)]
         )
 
-    def without(self, axis: int) -> tuple[int, Arrangement] | None:
-        """The part that an axis of the value is, and the arrangement without it; `None` where it is several."""
+    def part(self, axis: int) -> int | None:
+        """The part that an axis of the value is; `None` where it is none or several."""
         start = 0
         for extent in self.shape[:axis]:
             start += _count([self.parts[part] for part in self.order[start:]], extent)
         if self.shape[axis] == 1 or self.parts[self.order[start]] != self.shape[axis]:
             return None
-        gone = self.order[start]
-        order = [part - (part > gone) for part in self.order if part != gone]
-        parts = (*self.parts[:gone], *self.parts[gone + 1 :])
-        return gone, Arrangement(parts, tuple(order), self.shape.without_axis(axis))
+        return self.order[start]
+
+    def without(self, axis: int, part: int) -> Arrangement:
+        """The arrangement without an axis that is a part."""
+        order = [other - (other > part) for other in self.order if other != part]
+        return Arrangement((*self.parts[:part], *self.parts[part + 1 :]), tuple(order), self.shape.without_axis(axis))
+
+    def extended(self, axis: int, part: int, extent: int) -> Arrangement:
+        """The arrangement with another extent of an axis that is a part."""
+        shape = Shape((*self.shape[:axis], extent, *self.shape[axis + 1 :]))
+        return Arrangement((*self.parts[:part], extent, *self.parts[part + 1 :]), self.order, shape)
 
 
 def arrangement(view: View, buffer: Shape) -> Arrangement | None:

@@ -10,7 +10,7 @@ from topos.backend.native.placement import Placement
 from topos.backend.native.views import View, dense, dense_strides, moved
 from topos.engine.liveness import volume
 from topos.graph.spec import Row, Spec
-from topos.op import LEAF, Cast, Elementwise, Fold, LogSoftmax, Movement, Opcode
+from topos.op import LEAF, Cast, Elementwise, Fold, LogSoftmax, Movement, Opcode, Pad
 from topos.op.elementwise import ADD
 from topos.op.movement import Reshape
 from topos.op.reduction import AlongAxis
@@ -64,7 +64,9 @@ class Rearranging:
             return row
         if isinstance(opcode, Elementwise | Cast):
             return self._elementwise(row)
-        return self._reduction(row, opcode) if isinstance(opcode, AlongAxis) else row
+        if isinstance(opcode, AlongAxis):
+            return self._reduction(row, opcode)
+        return self._pad(row, opcode) if isinstance(opcode, Pad) else row
 
     def _elementwise(self, row: int) -> int:
         """An elementwise row over the buffer of an operand."""
@@ -84,21 +86,40 @@ class Rearranging:
     def _reduction(self, row: int, opcode: AlongAxis) -> int:
         """A reduction along that axis of memory."""
         (operand,) = self._spec.rows[row].operands
-        if operand in self._constants or self._is_one_hot(operand):
+        place = self._place(operand, opcode.axis)
+        if place is None:
             return row
-        found = self._arrangement(operand)
-        rest = None if found is None else found.without(opcode.axis)
-        if found is None or rest is None:
-            return row
-        gone, result = rest
-        base = self._spec.rows[self._views[operand].row].shape
-        place = dense_strides(found.parts)[gone], found.parts[gone]
-        axes = [axis for axis, pair in enumerate(zip(dense_strides(base), base, strict=True)) if pair == place]
-        buffer, axis = (base, axes[0]) if axes else (Shape(found.parts), gone)
+        found, gone, buffer, axis = place
         moved = self._moved(operand, found.back(buffer))
-        keeps = isinstance(opcode, LogSoftmax)
-        shape = buffer if keeps else buffer.without_axis(axis)
-        return self._instead(row, type(opcode)(axis), [moved], shape, found if keeps else result)
+        if isinstance(opcode, LogSoftmax):
+            return self._instead(row, LogSoftmax(axis), [moved], buffer, found)
+        return self._instead(row, type(opcode)(axis), [moved], buffer.without_axis(axis), found.without(opcode.axis, gone))
+
+    def _pad(self, row: int, opcode: Pad) -> int:
+        """A pad along that axis of memory."""
+        (operand,) = self._spec.rows[row].operands
+        place = self._place(operand, opcode.axis)
+        if place is None:
+            return row
+        found, part, buffer, axis = place
+        full = opcode.full_extent
+        pad = Pad(axis, opcode.start, full, opcode.fill)
+        moved = self._moved(operand, found.back(buffer))
+        shape = Shape((*buffer[:axis], full, *buffer[axis + 1 :]))
+        return self._instead(row, pad, [moved], shape, found.extended(opcode.axis, part, full))
+
+    def _place(self, operand: int, axis: int) -> tuple[Arrangement, int, Shape, int] | None:
+        """How an operand is arranged, which part one of its axes is, a buffer where that is an axis, and which."""
+        found = None if operand in self._constants or self._is_one_hot(operand) else self._arrangement(operand)
+        part = None if found is None else found.part(axis)
+        if found is None or part is None:
+            return None
+        base = self._spec.rows[self._views[operand].row].shape
+        wanted = dense_strides(found.parts)[part], found.parts[part]
+        for at, place in enumerate(zip(dense_strides(base), base, strict=True)):
+            if place == wanted:
+                return found, part, base, at
+        return found, part, Shape(found.parts), part
 
     def apart(self, row: int) -> list[int] | None:
         """Rows, each of the one before, for a fold whose windows neither meet nor leave gaps: it only adds `+0.0`.
