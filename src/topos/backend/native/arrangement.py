@@ -59,7 +59,7 @@ class Arrangement(NamedTuple):
 
 
 def arrangement(view: View, buffer: Shape) -> Arrangement | None:
-    """How a view arranges the whole of a buffer of a shape; `None` where it is something else, or the buffer as it is."""
+    """How a view arranges the whole of a buffer; `None` where it is something else, or the buffer as it is."""
     if view.offset or view.guards or view.shape.volume != buffer.volume or view.shape.volume < 2:
         return None
     axes = [axis for axis, extent in enumerate(view.shape) if extent > 1]

@@ -93,7 +93,9 @@ class Rearranging:
         moved = self._moved(operand, found.back(buffer))
         if isinstance(opcode, LogSoftmax):
             return self._instead(row, LogSoftmax(axis), [moved], buffer, found)
-        return self._instead(row, type(opcode)(axis), [moved], buffer.without_axis(axis), found.without(opcode.axis, gone))
+        return self._instead(
+            row, type(opcode)(axis), [moved], buffer.without_axis(axis), found.without(opcode.axis, gone)
+        )
 
     def _pad(self, row: int, opcode: Pad) -> int:
         """A pad along that axis of memory."""
@@ -203,9 +205,7 @@ class Rearranging:
             self._views[operand] = view
         return operand
 
-    def _instead(
-        self, row: int, opcode: Opcode, operands: Sequence[int], shape: Shape, found: Arrangement
-    ) -> int:
+    def _instead(self, row: int, opcode: Opcode, operands: Sequence[int], shape: Shape, found: Arrangement) -> int:
         """A row that computes another one in its own order."""
         added = self._added(row, opcode, operands, shape)
         view = self._seen(dense(added, shape), found.there(shape))
