@@ -142,6 +142,4 @@ def _packing(choice: Choice) -> Choice:
     # A left operand whose terms lie apart costs a cache line a number, again for every panel.
     far = abs(task.left[1]) * task.left_bytes >= 256
     packs_left = far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
-    # Lines of terms are read well as they lie, until many panels reread them from beyond L2.
-    packs_left |= packs_right and task.left[1] == 1 and task.columns >= 512 and task.rows >= 128
     return choice._replace(packs_left=packs_left, packs_right=packs_right)

@@ -53,8 +53,8 @@ def _cost(choice: Choice, wanted: int) -> float:
     # What every row of tiles packs of the right operand, and every column of tiles packs or rereads of the left one,
     # in columns of multiply-adds for a column of terms.
     # A shared right operand is still streamed from beyond L2 by every row of tiles.
-    cost += 8 * (1 + row_tiles / 2 if choice.shared == "right" else row_tiles) / task.rows * choice.packs_right
-    cost += 12 * (1 if choice.shared == "left" else column_tiles) / task.columns
+    cost += 18 * (1 + row_tiles / 2 if choice.shared == "right" else row_tiles) / task.rows * choice.packs_right
+    cost += (12 if choice.packs_left else 6) * (1 if choice.shared == "left" else column_tiles) / task.columns
     if not choice.shared:
         return cost
     # The copy that all tiles share goes through the larger caches, and it had better be the smaller operand's.
