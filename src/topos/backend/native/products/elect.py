@@ -14,7 +14,7 @@ from topos.backend.native.target import Target
 _FEW_ROWS = 4  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _STREAM_BYTES = 256
 _CROWDED_BYTES = 32 << 10
-_RESIDENT_BYTES = 4 << 20  # a right operand below this is read again and again from the caches as it lies
+_RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies
 
 
 class _Shape(NamedTuple):
