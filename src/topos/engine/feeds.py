@@ -14,6 +14,7 @@ from topos.graph.spec import Ids, Spec
 from topos.op import Input
 from topos.shape import Shape
 from topos.tensor import Tensor
+from topos.tensor.memory import owned
 from topos.tensor.payload import as_array, rounded
 from topos.tensor.selection import checked_ids
 
@@ -119,7 +120,7 @@ def _read_dense(spec: Spec, index: int, payload: Any, steps: int | None, copy: b
         array = rounded(payload, given, row.element)
         if np.may_share_memory(array, given):
             if copy:
-                array = array.copy()
+                array = owned(array, shared=True)
             else:
                 result.borrowed.append(array)
     if array.shape == row.shape:

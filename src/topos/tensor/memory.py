@@ -15,6 +15,9 @@ LINE = 64
 """Bytes of a cache line, and of the widest register."""
 
 
+_LARGE_BYTES = 1 << 12
+
+
 def aligned(shape: int | Sequence[int], dtype: Any) -> Array:
     """A new C-contiguous array that begins on a cache line; its numbers are not set."""
     dtype = np.dtype(dtype)
@@ -23,6 +26,20 @@ def aligned(shape: int | Sequence[int], dtype: Any) -> Array:
     memory = np.empty(size + LINE, np.uint8)
     start = -address_of(memory) % LINE
     return np.ndarray(extents, dtype, memory, start)
+
+
+def owned(array: Array, shared: bool) -> Array:
+    """The numbers in row-major order where nobody else writes, `shared` or not; large arrays begin on a cache line.
+
+    Kernels read vectors of a line each: one that lies across two lines takes twice the time.
+    """
+    if array.nbytes < _LARGE_BYTES or array.dtype.hasobject:
+        return np.array(array, order="C") if shared else array
+    if not shared and array.flags.c_contiguous and address_of(array) % LINE == 0:
+        return array
+    copy = aligned(array.shape, array.dtype)
+    np.copyto(copy, array)
+    return copy
 
 
 def whole_lines(size: int) -> int:

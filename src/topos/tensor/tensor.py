@@ -21,7 +21,7 @@ from topos.op.recordable import is_number
 from topos.shape import Shape
 from topos.tensor.deferred import OPEN, Deferrable, Holder, elsewhere
 from topos.tensor.evaluate import kernel_of
-from topos.tensor.memory import address_of
+from topos.tensor.memory import address_of, owned
 from topos.tensor.offer import LEAST_PLACES, multiplies
 from topos.tensor.payload import as_array, digits, element_of, everywhere, rounded
 from topos.tensor.selection import checked_ids
@@ -59,7 +59,7 @@ class Tensor(Deferrable, Composites):
         array = as_array(payload)
         element = element or element_of(payload, array)
         taken = rounded(payload, array, element)
-        return cls.of(np.array(taken, order="C") if np.may_share_memory(taken, array) else taken, element)
+        return cls.of(owned(taken, np.may_share_memory(taken, array)), element)
 
     @classmethod
     def of(cls, array: Array, element: Element, shape: Shape | None = None) -> Tensor:

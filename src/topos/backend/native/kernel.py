@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 
 class Kernel(NamedTuple):
-    """One function `void @name(ptr %arguments, i64 %tile)` and what it needs.
+    """One function `void @name(ptr %arguments, i64 %tile, i64 %worker)` and what it needs.
 
     `%arguments` is an array of pointers: the operands' buffers, then the results', then one scratch buffer of
     `scratch_bytes` where that is not 0. Shapes and strides are literals in `text`, so equal work prints an equal
     kernel. Any order and any number of threads may run the tiles `0 .. tiles - 1`; none writes what another one reads.
+    `%worker` tells threads that run tiles of one call at the same time apart, and is below `tiles`.
     `helpers` are further definitions and declarations that the text needs, each by its first line, so that a module
     holds one of each.
     """

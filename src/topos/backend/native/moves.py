@@ -7,7 +7,7 @@ from topos.backend.native.kernel import Kernel, named
 SHARE = 1 << 18
 """Bytes that are worth a thread's attention."""
 
-_TEXT = """define void @{name}(ptr %arguments, i64 %tile) nounwind {{
+_TEXT = """define void @{name}(ptr %arguments, i64 %tile, i64 %worker) nounwind {{
   %from = load ptr, ptr %arguments, align 8
   %second = getelementptr ptr, ptr %arguments, i64 1
   %to = load ptr, ptr %second, align 8

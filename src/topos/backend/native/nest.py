@@ -211,7 +211,7 @@ class Frame:
             self.function.begin_with(
                 f"  %scratch_slot = getelementptr ptr, ptr %arguments, i64 {len(self.pointers)}",
                 "  %scratch = load ptr, ptr %scratch_slot, align 8",
-                f"  %scratch_skipped = mul i64 %tile, {self._own_bytes}",
+                f"  %scratch_skipped = mul i64 %worker, {self._own_bytes}",
                 f"  %scratch_after = getelementptr i8, ptr %scratch, i64 {self._shared_bytes}",
                 "  %scratch_own = getelementptr i8, ptr %scratch_after, i64 %scratch_skipped",
                 *self._scratch,

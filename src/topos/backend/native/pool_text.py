@@ -4,7 +4,8 @@ A job is a function, its arguments and a number of tiles. Posting it writes thes
 nobody has taken. Whoever finds `left` above 0 takes one by compare-and-swap from `left` to `left - 1`; the tile is
 `tiles - left`. The job cannot end before that tile is done, so what is read after taking is of the same job, however
 late the worker came: a worker that saw an older job finds `left` at 0, or takes part in the newer one. The dispatcher
-takes tiles like everybody else, then waits until the others' `done` adds up. `busy` lets one job in at a time; whoever
+takes tiles like everybody else, then waits until the others' `done` adds up. Whoever takes part has a number of its own,
+told to every tile that it runs: the dispatcher 0, the others the next one of `joined` at their first tile. `busy` lets one job in at a time; whoever
 finds it taken, a tile that dispatches included, runs its own tiles in a loop, and so nothing ever waits in a circle.
 """
 
@@ -18,7 +19,7 @@ from topos.backend.native.pool_waits import WAITS
 # Where each word of the state lies. What one thread writes while others read stands 128 bytes from the next: processors
 # fetch lines of 64 in pairs.
 LEFT, FUNCTION, ARGUMENTS, TILES = 0, 8, 16, 24
-DONE, BUSY, SLEEPERS = 128, 256, 384
+DONE, JOINED, BUSY, SLEEPERS = 128, 136, 256, 384
 EPOCH, WORKERS, SPIN = 512, 520, 528
 SEQUENCE = 640
 _MUTEX, _CONDITION = 768, 896
@@ -60,7 +61,7 @@ def pool_text(kind: str, wait: str) -> str:
 
 
 _PLACES = {
-    "LEFT": LEFT, "FUNCTION": FUNCTION, "ARGUMENTS": ARGUMENTS, "TILES": TILES, "DONE": DONE, "BUSY": BUSY,
+    "LEFT": LEFT, "FUNCTION": FUNCTION, "ARGUMENTS": ARGUMENTS, "TILES": TILES, "DONE": DONE, "JOINED": JOINED, "BUSY": BUSY,
     "SLEEPERS": SLEEPERS, "EPOCH": EPOCH, "WORKERS": WORKERS, "SPIN": SPIN, "SEQUENCE": SEQUENCE, "MUTEX": _MUTEX,
     "CONDITION": _CONDITION,
 }  # fmt: skip
@@ -91,12 +92,13 @@ end:
   ret void
 }
 
-; Takes tiles until none is left; how many it ran.
-define internal i64 @take_part() nounwind {
+; Takes tiles until none is left; how many it ran. A number below 0 is none yet.
+define internal i64 @take_part(i64 %number) nounwind {
 entry:
   br label %look
 look:
   %ran = phi i64 [ 0, %entry ], [ %ran, %take ], [ %ran_more, %run ]
+  %known = phi i64 [ %number, %entry ], [ %known, %take ], [ %worker, %run ]
   %left = load atomic i64, ptr $LEFT$ acquire, align 8
   %some = icmp ne i64 %left, 0
   br i1 %some, label %take, label %end
@@ -104,13 +106,20 @@ take:
   %fewer = sub i64 %left, 1
   %swap = cmpxchg ptr $LEFT$, i64 %left, i64 %fewer acq_rel monotonic, align 8
   %taken = extractvalue { i64, i1 } %swap, 1
-  br i1 %taken, label %run, label %look
+  br i1 %taken, label %taken_one, label %look
+taken_one:
+  %unknown = icmp slt i64 %known, 0
+  br i1 %unknown, label %join, label %run
+join:
+  %next = atomicrmw add ptr $JOINED$, i64 1 monotonic, align 8
+  br label %run
 run:
+  %worker = phi i64 [ %known, %taken_one ], [ %next, %join ]
   %function = load ptr, ptr $FUNCTION$, align 8
   %arguments = load ptr, ptr $ARGUMENTS$, align 8
   %tiles = load i64, ptr $TILES$, align 8
   %tile = sub i64 %tiles, %left
-  call void %function(ptr %arguments, i64 %tile)
+  call void %function(ptr %arguments, i64 %tile, i64 %worker)
   %ran_more = add i64 %ran, 1
   br label %look
 end:
@@ -145,7 +154,7 @@ sleep:
   call void @sleep(i64 %epoch)
   br label %wait
 work:
-  %ran = call i64 @take_part()
+  %ran = call i64 @take_part(i64 -1)
   %any = icmp ne i64 %ran, 0
   br i1 %any, label %report, label %wait
 report:
@@ -156,7 +165,7 @@ end:
   ret void
 }
 
-; `void function(ptr arguments, i64 tile)` over tiles 0 to tiles - 1.
+; `void function(ptr arguments, i64 tile, i64 worker)` over tiles 0 to tiles - 1.
 define void @pool_run(ptr %function, ptr %arguments, i64 %tiles) nounwind {
 entry:
   %workers = load atomic i64, ptr $WORKERS$ monotonic, align 8
@@ -173,6 +182,7 @@ post:
   store ptr %arguments, ptr $ARGUMENTS$, align 8
   store i64 %tiles, ptr $TILES$, align 8
   store atomic i64 0, ptr $DONE$ monotonic, align 8
+  store atomic i64 1, ptr $JOINED$ monotonic, align 8
   %was = atomicrmw xchg ptr $LEFT$, i64 %tiles seq_cst, align 8
   %sleepers = load atomic i64, ptr $SLEEPERS$ seq_cst, align 8
   %asleep = icmp ne i64 %sleepers, 0
@@ -182,7 +192,7 @@ call:
   call void @wake(i64 %helpers)
   br label %work
 work:
-  %ran = call i64 @take_part()
+  %ran = call i64 @take_part(i64 0)
   %others = sub i64 %tiles, %ran
   br label %look
 look:
@@ -208,7 +218,7 @@ loop_or_not:
   br i1 %none, label %end, label %loop
 loop:
   %tile = phi i64 [ 0, %loop_or_not ], [ %tile_next, %loop ]
-  call void %function(ptr %arguments, i64 %tile)
+  call void %function(ptr %arguments, i64 %tile, i64 0)
   %tile_next = add i64 %tile, 1
   %again = icmp slt i64 %tile_next, %tiles
   br i1 %again, label %loop, label %end

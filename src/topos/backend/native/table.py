@@ -118,7 +118,7 @@ calling:
   %one = icmp eq i64 %tiles, 1
   br i1 %one, label %alone, label %shared
 alone:
-  call void %kernel(ptr %arguments, i64 0)
+  call void %kernel(ptr %arguments, i64 0, i64 0)
   br label %called
 shared:
   call void %run(ptr %kernel, ptr %arguments, i64 %tiles)

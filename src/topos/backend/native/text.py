@@ -32,7 +32,7 @@ class Function:
     `helpers` holds the declarations and constants that the text needs, each once and by its first line.
     """
 
-    def __init__(self, parameters: str = "ptr %arguments, i64 %tile") -> None:
+    def __init__(self, parameters: str = "ptr %arguments, i64 %tile, i64 %worker") -> None:
         self.parameters = parameters
         self.block = "entry"
         self.helpers: dict[str, None] = {}

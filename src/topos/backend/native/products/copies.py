@@ -8,7 +8,7 @@ from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 
-STRIP = 16
+STRIP = 64
 """Terms that are copied for all panels before the next: so the pages of few rows are read from end to end."""
 
 

@@ -14,7 +14,7 @@ from topos.backend.native.target import Target
 _FEW_ROWS = 4  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _STREAM_BYTES = 256
 _CROWDED_BYTES = 32 << 10
-_RESIDENT_BYTES = 4 << 20  # a right operand below this is read again and again from the caches as it lies
+_RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies
 
 
 class _Shape(NamedTuple):
@@ -142,6 +142,4 @@ def _packing(choice: Choice) -> Choice:
     # A left operand whose terms lie apart costs a cache line a number, again for every panel.
     far = abs(task.left[1]) * task.left_bytes >= 256
     packs_left = far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
-    # Lines of terms are read well as they lie, until many panels reread them from beyond L2.
-    packs_left |= packs_right and task.left[1] == 1 and task.columns >= 512 and task.rows >= 128
     return choice._replace(packs_left=packs_left, packs_right=packs_right)

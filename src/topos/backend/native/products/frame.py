@@ -13,7 +13,7 @@ from topos.backend.native.products.text import Text
 class Work(NamedTuple):
     """One product of matrices inside a tile: its operands, and which row groups and panels are this tile's.
 
-    `scratch` is the tile's own; `shared` is where the shared operand of this product was packed.
+    `scratch` is the worker's own; `shared` is where the shared operand of this product was packed.
     """
 
     product: str
@@ -33,9 +33,10 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
     shared = scratch = "poison"
     if regions is not None and regions.scratch_bytes(choice.tiles):
         shared = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
-        scratch = text.at(shared, text.add(text.mul("%tile", regions.tile_bytes), regions.shared_bytes))
-    column_tile, rest = digit(text, "%tile", choice.column_tiles)
-    row_tile, batch_tile = digit(text, rest, choice.row_tiles)
+        scratch = text.at(shared, text.add(text.mul("%worker", regions.worker_bytes), regions.shared_bytes))
+    # Tiles of the same columns run one after another: what they read of the right operand is in the caches.
+    row_tile, rest = digit(text, "%tile", choice.row_tiles)
+    column_tile, batch_tile = digit(text, rest, choice.column_tiles)
     groups = _range(text, row_tile, choice.row_tiles, choice.rows.groups)
     panels = _range(text, column_tile, choice.column_tiles, choice.panels.groups)
 
@@ -52,7 +53,7 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
     else:
         first, end = _range(text, batch_tile, choice.batch_tiles, batches)
         text.loop(first, end, 1, lambda product, _: one(product))
-    return text.function(f"void @{kind.name}(ptr %arguments, i64 %tile) nounwind")
+    return text.function(f"void @{kind.name}(ptr %arguments, i64 %tile, i64 %worker) nounwind")
 
 
 def argument(text: Text, place: int) -> str:

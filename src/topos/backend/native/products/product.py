@@ -66,7 +66,7 @@ def _kernels(kind: Kind, target: Target) -> list[Kernel]:
 
 def _text(kind: Kind, target: Target) -> str:
     if kind.choice.kind == "nothing":
-        return f"define void @{kind.name}(ptr %arguments, i64 %tile) nounwind {{\n  ret void\n}}\n"
+        return f"define void @{kind.name}(ptr %arguments, i64 %tile, i64 %worker) nounwind {{\n  ret void\n}}\n"
     if kind.choice.kind == "zeros":
         return zeros(kind)
     if kind.choice.kind in ("lines", "totals"):

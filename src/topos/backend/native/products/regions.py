@@ -11,7 +11,8 @@ class Regions:
     """Offsets in bytes from a boundary of 64.
 
     The shared copy of an operand comes first: one after another the products of the batch, in them the blocks of
-    terms, in them the row groups or panels. Behind it each tile has its own packed left, packed right and totals.
+    terms, in them the row groups or panels. Behind it each worker has its own packed left, packed right and totals:
+    what the last tile left in its cache is written over, and of workers that never come no page is touched.
     """
 
     def __init__(self, kind: Kind) -> None:
@@ -40,11 +41,11 @@ class Regions:
         self.right = groups * self.group_bytes * (choice.packs_left and choice.shared != "left")
         packs_right = choice.packs_right and choice.shared != "right"
         self.totals = self.right + choice.chunk * self.panel_bytes * packs_right
-        self.tile_bytes = self.totals + whole_lines(rows * columns * lanes.wide_bytes * waits)
+        self.worker_bytes = self.totals + whole_lines(rows * columns * lanes.wide_bytes * waits)
 
     def scratch_bytes(self, tiles: int) -> int:
-        """The whole, from any address on."""
-        size = self.shared_bytes + tiles * self.tile_bytes
+        """The whole, from any address on; there may be as many workers as tiles."""
+        size = self.shared_bytes + tiles * self.worker_bytes
         return self.room_bytes + size + LINE if size or self.room_bytes else 0
 
     def shared(self, text: Text, base: str, product: str, block: str) -> str:

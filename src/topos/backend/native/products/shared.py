@@ -27,7 +27,7 @@ def shared(kind: Kind, target: Target) -> str:
         text.share(where, choice.pack_tiles, choice.shared_units) for where in ("%tile", text.add("%tile", 1))
     )
     text.loop(first, end, 1, lambda index, _: unit(index))
-    head = f"void @{kind.name}(ptr %arguments, i64 %tile) nounwind"
+    head = f"void @{kind.name}(ptr %arguments, i64 %tile, i64 %worker) nounwind"
     parts_text = left_functions(kind, target) if choice.shared == "left" else right_functions(kind)
     return "\n".join([text.function(head), *parts_text])
 

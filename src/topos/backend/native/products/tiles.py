@@ -8,21 +8,24 @@ from topos.backend.native.products.choice import Choice
 
 WORTH_A_TILE = 200_000  # multiply-adds: about what dispatching to another thread costs, and a margin
 _MOST_TILES = 8
+_LARGE_TILE = 8_000_000  # multiply-adds: a tenth of a millisecond, which a thread that comes late may cost
+_MORE_TILES = 16  # where they are as large
 _MANY_TILES = 64  # of work so large that a tile's share of the right operand would leave L2
 _BARRIER = 400_000  # multiply-adds in the time that one more kernel costs
-_RESIDENT_BYTES = 1 << 20
+_RESIDENT_BYTES = 600 << 10
 _CHUNK_BYTES = 512 << 10  # what is packed of the right operand at once: it stays in L2
 
 
 def shared_out(choice: Choice, width: int) -> Choice:
     """The choice with its tiles: over the batch first, then in the way that costs least."""
     block_bytes = choice.panels.groups * choice.panels.largest * width * choice.depth * choice.task.wide_bytes
-    most = max(_MOST_TILES, block_bytes // _CHUNK_BYTES) if choice.packs_right else _MOST_TILES
+    most = max(_MOST_TILES, min(_MORE_TILES, choice.task.work // _LARGE_TILE))
+    most = max(most, block_bytes // _CHUNK_BYTES) if choice.packs_right else most
     wanted = max(1, min(most, _MANY_TILES, choice.task.work // WORTH_A_TILE))
     batch_tiles = min(choice.task.batches, wanted)
     rest = -(-wanted // batch_tiles)
     choice = choice._replace(batch_tiles=batch_tiles)
-    best = min(_splits(choice, rest), key=lambda split: _cost(split, rest))
+    best = min(_splits(choice, rest), key=_cost)
     panels = -(-choice.panels.groups // best.column_tiles)
     panel_bytes = choice.panels.largest * width * choice.depth * choice.task.wide_bytes
     chunks = -(-panels // max(1, _CHUNK_BYTES // max(1, panel_bytes)))
@@ -33,28 +36,34 @@ def _splits(choice: Choice, tiles: int) -> Iterator[Choice]:
     """The ways to make about so many tiles of one product."""
     shared = ["", *["left"] * choice.packs_left, *["right"] * choice.packs_right]
     for row_tiles in range(1, min(tiles, choice.rows.groups) + 1):
-        column_tiles = min(tiles // row_tiles, choice.panels.groups)
-        for operand in shared:
-            yield choice._replace(row_tiles=row_tiles, column_tiles=column_tiles, shared=operand)
+        for column_tiles in range(1, min(tiles // row_tiles, choice.panels.groups) + 1):
+            for operand in shared:
+                yield choice._replace(row_tiles=row_tiles, column_tiles=column_tiles, shared=operand)
 
 
-def _cost(choice: Choice, wanted: int) -> float:
+def _cost(choice: Choice) -> float:
     """The time relative to that of the multiply-adds alone."""
     task, row_tiles, column_tiles = choice.task, choice.row_tiles, choice.column_tiles
     longest = -(-choice.rows.groups // row_tiles) * -(-choice.panels.groups // column_tiles)
     cost = longest * row_tiles * column_tiles / (choice.rows.groups * choice.panels.groups)
-    cost += 0.5 * (wanted - row_tiles * column_tiles) / wanted
+    cost += 0.5 / (row_tiles * column_tiles)  # threads rarely end together: one waits for half a tile
+    # The left operand is read again for every column of tiles, at best from L2.
+    stays = task.rows * task.terms * task.left_bytes <= row_tiles * _RESIDENT_BYTES
+    cost += (2 if stays else 6) * column_tiles / task.columns
     if not choice.packs_right:
-        # What a tile reads of the right operand as it lies had better stay in L2, a row group of the left one in L1.
-        beyond = task.terms * task.columns * task.right_bytes / column_tiles / _RESIDENT_BYTES - 1
-        cost += min(0.5, max(0.0, 0.3 * beyond)) + 4 * column_tiles / task.columns
+        # What tiles read of the right operand as it lies had better stay in L2; where they read parts of its lines,
+        # what lies beside them comes along.
+        terms = task.terms if row_tiles > 1 else choice.depth
+        room = _RESIDENT_BYTES if column_tiles > 1 else 2 * _RESIDENT_BYTES
+        beyond = terms * task.columns * task.right_bytes / column_tiles / room - 1
+        cost += min(0.5, max(0.0, 0.3 * beyond))
     if not (choice.packs_right or choice.packs_left):
         return cost
     # What every row of tiles packs of the right operand, and every column of tiles packs or rereads of the left one,
     # in columns of multiply-adds for a column of terms.
     # A shared right operand is still streamed from beyond L2 by every row of tiles.
-    cost += 8 * (1 + row_tiles / 2 if choice.shared == "right" else row_tiles) / task.rows * choice.packs_right
-    cost += 12 * (1 if choice.shared == "left" else column_tiles) / task.columns
+    cost += 18 * (1 + row_tiles / 2 if choice.shared == "right" else row_tiles) / task.rows * choice.packs_right
+    cost += 6 * choice.packs_left * (1 if choice.shared == "left" else column_tiles) / task.columns
     if not choice.shared:
         return cost
     # The copy that all tiles share goes through the larger caches, and it had better be the smaller operand's.
