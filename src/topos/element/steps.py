@@ -24,6 +24,14 @@ def polynomial(coefficients: tuple[float, ...], x: Value) -> Value:
     return total
 
 
+def monic(coefficients: tuple[float, ...], x: Value) -> Value:
+    """`c[0] + c[1] x + ... + x^n`, of which the last step has no coefficient."""
+    total = x + coefficients[-1]
+    for coefficient in coefficients[-2::-1]:
+        total = total * x + coefficient
+    return total
+
+
 def fast_two_sum(large: Value, small: Value) -> tuple[Value, Value]:
     """The sum and its rounding error, where `large` is zero or not the smaller in magnitude (Dekker 1971)."""
     total = large + small
