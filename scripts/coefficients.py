@@ -116,6 +116,12 @@ def leading_bits(x: mpf, bits: int) -> float:
     return float(mp.floor(x * scale) / scale)
 
 
+def quadratics(coefficients: list[mpf]) -> list[mpf]:
+    """A monic quartic without real roots as two monic quadratics: the coefficients of the one, then of the other."""
+    roots = mp.polyroots([mpf(1), *reversed(coefficients)], maxsteps=200, extraprec=200)
+    return [c for root in roots if root.imag > 0 for c in (abs(root) ** 2, -2 * root.real)]
+
+
 def nearest_bits(x: mpf, bits: int) -> float:
     """`x` rounded to `bits` bits."""
     scale = mpf(2) ** (bits - mp.frexp(x)[1])
@@ -248,7 +254,7 @@ def module_text(report: bool = False) -> str:
         coefficients, error = remez(fit)
         if fit.monic:
             scale = coefficients.pop()
-            coefficients = [c / scale for c in coefficients]
+            coefficients = quadratics([c / scale for c in coefficients])
         rounded = [float(c) for c in coefficients]
         parts.append(tuple_text(fit.name, fit.meaning, rounded))
         if fit.monic:

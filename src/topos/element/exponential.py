@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import pack, unpack
 
 from topos.element import coefficients as c
-from topos.element.steps import ROUND, clamp, fast_two_sum, monic, polynomial, power_of_two, scaled, two_sum
+from topos.element.steps import ROUND, clamp, fast_two_sum, polynomial, power_of_two, quadratics, scaled, two_sum
 from topos.element.vocabulary import Table, Value, Vocabulary
 
 
@@ -45,7 +45,7 @@ def scaled_step(m: Vocabulary, table: Table, shifted: Value) -> Value:
 def exp_stepped(m: Vocabulary, x: Value, shifted: Value) -> Value:
     """`exp(x)` where `shifted` is `x / ln(2) + STEP_ROUND`."""
     r = m.add_exact(x, shifted - STEP_ROUND, -c.LN2_SHORT)
-    return scaled_step(m, EXP_STEPS, shifted) * monic(c.EXPONENTIAL_F32, r)
+    return scaled_step(m, EXP_STEPS, shifted) * quadratics(c.EXPONENTIAL_F32, r)
 
 
 def exp_wide(m: Vocabulary, x: Value) -> Value:
@@ -77,7 +77,7 @@ def tanh_f32(m: Vocabulary, x: Value) -> Value:
     shifted = m.add_exact(STEP_ROUND, a, -2.0 * c.LOG2_E_SHORT)
     r = m.add_exact(a, shifted - STEP_ROUND, 0.5 * c.LN2_SHORT)
     s = scaled_step(m, TANH_STEPS, shifted)
-    difference = r * monic(c.TANH_F32, r) + (1.0 / c.TANH_F32_SCALE - s)
+    difference = r * quadratics(c.TANH_F32, r) + (1.0 / c.TANH_F32_SCALE - s)
     return m.copysign(m.narrow(difference / m.add_exact(difference, s, 2.0)), x)
 
 

@@ -24,12 +24,10 @@ def polynomial(coefficients: tuple[float, ...], x: Value) -> Value:
     return total
 
 
-def monic(coefficients: tuple[float, ...], x: Value) -> Value:
-    """`c[0] + c[1] x + ... + x^n`, of which the last step has no coefficient."""
-    total = x + coefficients[-1]
-    for coefficient in coefficients[-2::-1]:
-        total = total * x + coefficient
-    return total
+def quadratics(coefficients: tuple[float, ...], x: Value) -> Value:
+    """`(c[0] + c[1] x + x^2) (c[2] + c[3] x + x^2)`."""
+    a, b, c, d = coefficients
+    return ((x + b) * x + a) * ((x + d) * x + c)
 
 
 def fast_two_sum(large: Value, small: Value) -> tuple[Value, Value]:
