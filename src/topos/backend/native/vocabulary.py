@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from topos.backend.native.registers import Operand, Type, listed, literal, splat, vector, zeros
+from topos.backend.native.lookup import entries
+from topos.backend.native.registers import Operand, Type, literal, splat, vector
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.element.vocabulary import Body, Table, Value
 
 SPLITTER = 2.0**27 + 1.0
 """Veltkamp's constant: halves a binary64 significand."""
-PICKED = 16
-"""Entries of a table that two registers of 64 bytes hold."""
 SIGN_BITS = {"float": -0x80000000, "double": -0x8000000000000000}
 AS_INTEGER = {"float": "i32", "double": "i64"}
 AS_FLOAT = {"i32": "float", "i64": "double"}
@@ -235,36 +234,8 @@ class NativeReading:
         return self._call(left.type, "fma", left, right, addend)
 
     def lookup(self, table: Table, index: Value) -> Value:
-        """Entries of a constant table: picked from two registers that hold it, or beside the function in memory."""
-        count = len(table.values)
-        if count == PICKED and self.target.vector_bytes == 64 and self.lanes % 8 == 0:
-            return self._picked(table, index)
-        self.function.need(table_definition(table))
-        item, pointers = self.type("double"), self.type("ptr")
-        index = index & (count - 1)
-        places = self.let(f"getelementptr inbounds double, ptr @{table.name}, {index.type.text} {index.text}")
-        if self.lanes == 1:
-            return Lanes(self, item, self.let(f"load double, ptr {places}, align 8"))
-        name = f"masked.gather.{item.suffix}.{pointers.suffix}"
-        every = splat(self.type("i1"), "true")
-        return self.lanes_of(self.function.call(item, name, Operand(pointers, f"align 8 {places}"), every, zeros(item)))
-
-    def _picked(self, table: Table, index: Value) -> Value:
-        item, whole = vector("double", 8), vector("i64", 8)
-        low, high = (listed(item, table.values[half : half + 8]) for half in (0, 8))
-        parts = []
-        for start in range(0, self.lanes, 8):
-            order = listed(vector("i32", 8), tuple(range(start, start + 8))).text
-            part = self.function.let(whole, f"shufflevector {index}, {index.type.text} poison, <8 x i32> {order}")
-            parts.append(self.function.call(item, "x86.avx512.vpermi2var.pd.512", low, part, high))
-        while len(parts) > 1:
-            joined = vector("double", parts[0].type.lanes * 2)
-            order = listed(vector("i32", joined.lanes), tuple(range(joined.lanes)))
-            parts = [
-                self.function.let(joined, f"shufflevector {one}, {two}, {order}")
-                for one, two in zip(parts[::2], parts[1::2], strict=True)
-            ]
-        return self.lanes_of(parts[0])
+        """Entries of a constant table, the index modulo its length."""
+        return self.lanes_of(entries(self.function, self.target, table, index))
 
     def rare(self, mask: Value, body: Body, operands: tuple[Value, ...], default: Value) -> Value:
         """The body's value where the mask holds, chosen lane by lane behind one branch on whether any lane asks."""
@@ -284,17 +255,3 @@ def split(x: Value) -> tuple[Value, Value]:
     scaled = x * SPLITTER
     high = scaled - (scaled - x)
     return high, x - high
-
-
-_definitions: dict[str, str] = {}
-
-
-def table_definition(table: Table) -> str:
-    """A table as an internal constant of the module, named after it. One string per table, made on first use."""
-    text = _definitions.get(table.name)
-    if text is None:
-        entries = ", ".join(f"double {literal('double', value)}" for value in table.values)
-        kind = f"[{len(table.values)} x double]"
-        text = f"@{table.name} = internal unnamed_addr constant {kind} [{entries}], align 64"
-        _definitions[table.name] = text
-    return text
