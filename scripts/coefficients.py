@@ -47,6 +47,8 @@ class Fit(NamedTuple):
     degree: int
     tails: int = 0
     """How many leading coefficients are also given what their rounding to binary64 leaves."""
+    monic: bool = False
+    """Whether the last coefficient is divided out of the others, and given by itself as the scale."""
 
 
 def away_from_zero(function: Real, nearest: str) -> Real:
@@ -114,10 +116,29 @@ def leading_bits(x: mpf, bits: int) -> float:
     return float(mp.floor(x * scale) / scale)
 
 
+def quadratics(coefficients: list[mpf]) -> list[mpf]:
+    """A monic quartic without real roots as two monic quadratics: the coefficients of the one, then of the other."""
+    roots = mp.polyroots([mpf(1), *reversed(coefficients)], maxsteps=200, extraprec=200)
+    return [c for root in roots if root.imag > 0 for c in (abs(root) ** 2, -2 * root.real)]
+
+
+def nearest_bits(x: mpf, bits: int) -> float:
+    """`x` rounded to `bits` bits."""
+    scale = mpf(2) ** (bits - mp.frexp(x)[1])
+    return float(mp.nint(x * scale) / scale)
+
+
 def fits() -> list[Fit]:
     """Every polynomial of the module."""
     near_zero = away_from_zero
     half_ln2 = mp.log(2) / 2 * mpf("1.002")
+    step = mp.log(2) / 32 * mpf("1.002")
+    whole_exp = lambda r: mp.exp(r)  # noqa: E731
+    relative_exp = lambda r: mp.exp(-r)  # noqa: E731
+    double_expm1 = near_zero(lambda r: mp.expm1(2 * r) / r, "1e-15")
+    relative_double = near_zero(lambda r: r / mp.expm1(2 * r), "1e-15")
+    step_expm1 = near_zero(lambda r: mp.expm1(r) / r, "1e-15")
+    relative_step = near_zero(lambda r: r / mp.expm1(r), "1e-15")
     exponential = near_zero(lambda r: (mp.expm1(r) - r) / r**2, "1e-15")
     relative_expm1 = near_zero(lambda r: r * r / abs(mp.expm1(r)), "1e-15")
     square = lambda r: r * r + mpf("1e-30")  # noqa: E731
@@ -147,9 +168,12 @@ def fits() -> list[Fit]:
     exp_text = "exp(r) = 1 + r + r^2 * p(r) for |r| <= ln(2) / 2"
     log_text = "ln((1 + s) / (1 - s)) = 2 s + s z p(z), z = s^2"
     return [
-        Fit("EXPONENTIAL_F32", exp_text, exponential, square, -half_ln2, half_ln2, 6),
+        Fit("EXPONENTIAL_F32", "exp(r) = SCALE p(r), monic, for |r| <= ln(2) / 32", whole_exp, relative_exp,
+            -step, step, 4, monic=True),
         Fit("EXPONENTIAL_F64", exp_text, exponential, square, -half_ln2, half_ln2, 9),
-        Fit("EXPM1_F32", exp_text + ", relative to exp(r) - 1", exponential, relative_expm1, -half_ln2, half_ln2, 6),
+        Fit("EXPM1_F32", "exp(r) - 1 = r p(r) for |r| <= ln(2) / 32", step_expm1, relative_step, -step, step, 4),
+        Fit("TANH_F32", "exp(2 r) - 1 = SCALE r p(r), monic, for |r| <= ln(2) / 64", double_expm1, relative_double,
+            -step / 2, step / 2, 4, monic=True),
         Fit("EXPM1_F64", "exp(r) = 1 + r + r^2 / 2 + r^3 * p(r)", cubic, relative_cubic, -half_ln2, half_ln2, 9),
         Fit("LOGARITHM_F32", log_text, logarithm, relative_log, mpf(0), largest_square, 4),
         Fit("LOGARITHM_F64", log_text, logarithm, relative_log, mpf(0), largest_square, 6),
@@ -189,6 +213,8 @@ def constants() -> list[tuple[str, float]]:
         ("LOG2_E", float(1 / ln2)),
         ("LN2", float(ln2)),
         *split("LN2", ln2, 41),
+        ("LN2_SHORT", nearest_bits(ln2, 40)),
+        ("LOG2_E_SHORT", nearest_bits(1 / ln2, 29)),
         ("TWO_OVER_PI", float(2 / mp.pi)),
         ("HALF_PI", float(half_pi)),
         ("HALF_PI_TAIL", float(half_pi - mpf(float(half_pi)))),
@@ -226,13 +252,20 @@ def module_text(report: bool = False) -> str:
     parts.append("\n" + "".join(f"{name} = {value!r}\n" for name, value in constants()))
     for fit in fits():
         coefficients, error = remez(fit)
+        if fit.monic:
+            scale = coefficients.pop()
+            coefficients = quadratics([c / scale for c in coefficients])
         rounded = [float(c) for c in coefficients]
         parts.append(tuple_text(fit.name, fit.meaning, rounded))
+        if fit.monic:
+            parts.append(f"{fit.name}_SCALE = {float(scale)!r}\n")
         if fit.tails:
             tails = [float(exact - near) for exact, near in zip(coefficients, rounded, strict=True)][: fit.tails]
             parts.append(tuple_text(f"{fit.name}_TAILS", "and what rounding left of the first coefficients", tails))
         if report:
             sys.stdout.write(f"{fit.name:18} degree {fit.degree:2} weighed error 2^{float(mp.log(error, 2)):.1f}\n")
+    powers = [float(mpf(2) ** (mpf(i) / 16)) for i in range(16)]
+    parts.append(tuple_text("POWERS_OF_TWO", "2^(i/16), i = 0 .. 15", powers))
     heads, tails = power_table()
     parts.append(tuple_text("POWER_LOG_HIGH", "-ln(n / 256), n = 181 .. 436, to a multiple of 2^-42", heads))
     parts.append(tuple_text("POWER_LOG_LOW", "and what that leaves", tails))

@@ -7,45 +7,78 @@ ulp. The binary64 forms take `ln(2)` in two parts, so that `r` comes with its ow
 
 from __future__ import annotations
 
+from struct import pack, unpack
+
 from topos.element import coefficients as c
-from topos.element.steps import ROUND, clamp, fast_two_sum, polynomial, power_of_two, scaled, two_sum
-from topos.element.vocabulary import Value, Vocabulary
+from topos.element.steps import ROUND, clamp, fast_two_sum, polynomial, power_of_two, quadratics, scaled, two_sum
+from topos.element.vocabulary import Table, Value, Vocabulary
 
 
 # binary32, through binary64
+STEP_ROUND = ROUND / 16.0
+"""`x + STEP_ROUND` is `x` rounded to a multiple of 1/16; its bits count sixteenths."""
+
+
+def steps_of_two(name: str, factor: float) -> Table:
+    """`factor 2^(i/16)`, each without the `i/16` that the count of sixteenths adds to its exponent (see `scaled_step`)."""
+    return Table(name, lambda: tuple(less_exponent(factor * power, i) for i, power in enumerate(c.POWERS_OF_TWO)))
+
+
+def less_exponent(number: float, sixteenths: int) -> float:
+    """A number whose bits are less by so many sixteenths of an exponent."""
+    (pattern,) = unpack("<q", pack("<d", number))
+    (lowered,) = unpack("<d", pack("<q", pattern - (sixteenths << 48)))
+    return float(lowered)
+
+
+EXP_STEPS = steps_of_two("exp_steps", c.EXPONENTIAL_F32_SCALE)
+EXPM1_STEPS = steps_of_two("expm1_steps", 1.0)
+TANH_STEPS = steps_of_two("tanh_steps", 1.0 / c.TANH_F32_SCALE)
+
+
+def scaled_step(m: Vocabulary, table: Table, shifted: Value) -> Value:
+    """The table's factor times `2^k` from `shifted = k + STEP_ROUND`."""
+    count = m.bits(shifted)
+    return m.real(m.bits(m.lookup(table, count)) + (count << 48))
+
+
+def exp_stepped(m: Vocabulary, x: Value, shifted: Value) -> Value:
+    """`exp(x)` where `shifted` is `x / ln(2) + STEP_ROUND`."""
+    r = m.add_exact(x, shifted - STEP_ROUND, -c.LN2_SHORT)
+    return scaled_step(m, EXP_STEPS, shifted) * quadratics(c.EXPONENTIAL_F32, r)
+
+
 def exp_wide(m: Vocabulary, x: Value) -> Value:
     """`exp(x)` for a binary64 `|x| < 700`, relative error below 2^-39: enough for one rounding to binary32."""
-    shifted = x * c.LOG2_E + ROUND
-    r = x - (shifted - ROUND) * c.LN2
-    p = r * r * polynomial(c.EXPONENTIAL_F32, r) + r
-    return power_of_two(m, shifted) * (p + 1.0)
-
-
-def expm1_wide(m: Vocabulary, x: Value) -> Value:
-    """`exp(x) - 1` for a binary64 `|x| < 700`, relative error below 2^-37: enough for one rounding to binary32."""
-    shifted = x * c.LOG2_E + ROUND
-    r = x - (shifted - ROUND) * c.LN2
-    p = r * r * polynomial(c.EXPM1_F32, r) + r
-    scale = power_of_two(m, shifted)
-    return scale * p + (scale - 1.0)
+    return exp_stepped(m, x, x * c.LOG2_E + STEP_ROUND)
 
 
 def exp_f32(m: Vocabulary, x: Value) -> Value:
     """`exp(x)`, within 0.5001 ulp."""
-    return m.narrow(exp_wide(m, clamp(m, m.widen(x), -128.0, 128.0)))
+    x = m.widen(clamp(m, x, -128.0, 128.0))
+    return m.narrow(exp_stepped(m, x, m.add_exact(STEP_ROUND, x, c.LOG2_E_SHORT)))
 
 
 def expm1_f32(m: Vocabulary, x: Value) -> Value:
     """`exp(x) - 1`, within 0.5001 ulp; keeps the sign of zero."""
-    return m.copysign(m.narrow(expm1_wide(m, clamp(m, m.widen(x), -40.0, 128.0))), x)
+    w = m.widen(clamp(m, x, -40.0, 128.0))
+    shifted = m.add_exact(STEP_ROUND, w, c.LOG2_E_SHORT)
+    r = m.add_exact(w, shifted - STEP_ROUND, -c.LN2_SHORT)
+    scale = scaled_step(m, EXPM1_STEPS, shifted)
+    return m.copysign(m.narrow(scale * (r * polynomial(c.EXPM1_F32, r)) + (scale - 1.0)), x)
 
 
 def tanh_f32(m: Vocabulary, x: Value) -> Value:
-    """`tanh(x) = t / (t + 2)`, `t = exp(2 |x|) - 1`, with the sign of `x`; within 0.5001 ulp. One from 12 on."""
-    a = m.absolute(m.widen(x))
-    a = m.select(a > 12.0, 12.0, a)
-    t = expm1_wide(m, a + a)
-    return m.copysign(m.narrow(t / (t + 2.0)), x)
+    """`tanh(x) = (e - s) / (e + s)`, `2 |x| = k ln(2) + 2 r`, `e = exp(2 r)`, `s = 2^-k`, with the sign of `x`; within
+    0.5001 ulp. One from 12 on.
+    """
+    a = m.absolute(x)
+    a = m.widen(m.select(a > 12.0, 12.0, a))
+    shifted = m.add_exact(STEP_ROUND, a, -2.0 * c.LOG2_E_SHORT)
+    r = m.add_exact(a, shifted - STEP_ROUND, 0.5 * c.LN2_SHORT)
+    s = scaled_step(m, TANH_STEPS, shifted)
+    difference = r * quadratics(c.TANH_F32, r) + (1.0 / c.TANH_F32_SCALE - s)
+    return m.copysign(m.narrow(difference / m.add_exact(difference, s, 2.0)), x)
 
 
 # binary64

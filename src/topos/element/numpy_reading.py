@@ -65,12 +65,16 @@ class NumpyReading:
         """The product and its rounding error."""
         return two_product(np.asarray(left), np.asarray(right))
 
+    def add_exact(self, addend: Value, left: Value, right: Value) -> Value:
+        """`addend + left * right`, whose product is exact."""
+        return addend + left * right
+
     def lookup(self, table: Table, index: Value) -> Value:
-        """Entries of a table."""
+        """Entries of a table, the index modulo its length."""
         entries = self._tables.get(table)
         if entries is None:
             entries = self._tables[table] = np.array(table.values, _FLOAT64)
-        return entries[index]
+        return entries[index & (entries.size - 1)]
 
     def rare(self, mask: Value, body: Body, operands: tuple[Value, ...], default: Value) -> Value:
         """The body over the elements that ask for it, the default elsewhere."""

@@ -64,7 +64,7 @@ def log_two_parts(m: Vocabulary, a: Value) -> tuple[Value, Value]:
     k = m.real(exponent + ROUND_BITS) - ROUND
     k = m.select(subnormal, k - 54.0, k)
     shifted = 256.0 / mantissa + ROUND
-    index = (m.bits(shifted) - FIRST_ENTRY) & 255
+    index = m.bits(shifted) - FIRST_ENTRY
     product, error = m.two_product(mantissa, (shifted - ROUND) * 0.00390625)
     r = (product - 1.0) + error
     square, square_error = m.two_product(r, r * -0.5)

@@ -24,6 +24,12 @@ def polynomial(coefficients: tuple[float, ...], x: Value) -> Value:
     return total
 
 
+def quadratics(coefficients: tuple[float, ...], x: Value) -> Value:
+    """`(c[0] + c[1] x + x^2) (c[2] + c[3] x + x^2)`."""
+    a, b, c, d = coefficients
+    return ((x + b) * x + a) * ((x + d) * x + c)
+
+
 def fast_two_sum(large: Value, small: Value) -> tuple[Value, Value]:
     """The sum and its rounding error, where `large` is zero or not the smaller in magnitude (Dekker 1971)."""
     total = large + small

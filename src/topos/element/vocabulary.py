@@ -27,7 +27,8 @@ Body: TypeAlias = Callable[..., Value]
 class Table:
     """A constant array of binary64 that `lookup` indexes, its values made on first use.
 
-    Its length is a power of two: bodies mask the index, so a lane that is computed and then discarded stays inside.
+    Its length is a power of two: an index is taken modulo it, so a lane that is computed and then discarded stays
+    inside.
     """
 
     __slots__ = ("_make", "_values", "name")
@@ -78,8 +79,14 @@ class Vocabulary(Protocol):
         One of the two may be a Python number.
         """
 
+    def add_exact(self, addend: Value, left: Value, right: Value) -> Value:
+        """binary64 `addend + left * right` where the product is exact, so that fused or not is one rounding.
+
+        One of the first two may be a Python number, and the last.
+        """
+
     def lookup(self, table: Table, index: Value) -> Value:
-        """The entry of a table at a 64-bit index inside it."""
+        """The entry of a table at a 64-bit index, modulo its length."""
 
     def rare(self, mask: Value, body: Body, operands: tuple[Value, ...], default: Value) -> Value:
         """`body(m, *operands)` where the mask holds, else `default`; the body need not run where no lane asks."""

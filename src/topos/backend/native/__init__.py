@@ -13,8 +13,8 @@ The stages, in the order in which they are read; each is given what the one befo
                      `contractions` and the package `products`, `copies`, `indexing`, `windows`, and `replacing` (a few
                      rows of a carried buffer).
 5.  What they write with: `nest` (axes, operands, memory, tiles; `reads`, `stream`), `evaluator` (bodies in registers),
-                     `arithmetic` and `bodies` (an element's operations), `vocabulary` (the words of the elementary
-                     functions), `text` and `registers` (LLVM's syntax), `kernel` (a text with its name).
+                     `arithmetic` and `bodies` (an element's operations), `vocabulary` and `lookup` (the words of the
+                     elementary functions), `text` and `registers` (LLVM's syntax), `kernel` (a text with its name).
 6.  `program`        The calls of one step in order; their memory: `carry` (what replaces what), `arena`, `moves`.
 7.  `compiler`       Text to machine code, on the thread of `llvm`, for a `target`, through the `cache` on disk, counted
                      in `counts`.

@@ -21,19 +21,25 @@ CLOSE = 1 << 12
 FAR = 1 << 16
 """Elements from which a chain of elementary functions works on several registers at once: it then pays to compile."""
 
+LONG = 64
+"""Bytes of the longest registers, of which there are 32."""
+
 
 def lanes_for(lowering: Lowering, group: Group, target: Target) -> int:
     """A register's worth of the group's numbers (of the narrower ones where it mixes elements), or no more than exist.
 
-    Several registers side by side hide the latency of a polynomial's steps.
+    Several registers side by side hide the latency of a polynomial's steps. Functions of binary32 are worked out in
+    binary64, so a register of that compiles in half the time; where registers are long there are also enough of them
+    for all of its numbers, and the processor itself works ahead.
     """
     spec = lowering.spec
     wide = all(spec.element_of(row).dtype.itemsize == 8 for row in group.rows)
     dear = any(is_dear(spec, row) for row in group.rows)
     volume = group.shape.volume
+    if dear and not wide and (volume < CLOSE or target.vector_bytes == LONG):
+        return lanes_up_to(target.lanes(8), volume)
     registers = 1 if not dear or volume < FAR else 2 if wide else 4
-    # Functions of binary32 are worked out in binary64: a register of that compiles in half the time.
-    return lanes_up_to(registers * target.lanes(8 if wide or (dear and volume < CLOSE) else 4), volume)
+    return lanes_up_to(registers * target.lanes(8 if wide else 4), volume)
 
 
 def elementwise(lowering: Lowering, group: Group, target: Target) -> Call | None:
@@ -45,10 +51,12 @@ def elementwise(lowering: Lowering, group: Group, target: Target) -> Call | None
     extents, (written,) = frame.lay(group.shape, [dense_strides(group.shape)])
     evaluator, rows = Evaluator(frame, group), needed(frame, group)
     passing = [pointer for row, pointer in outputs if len(extents) == 1 and passes_caches(frame, row)]
+    fetched = [read for read in frame.reads.values() if any(is_dear(lowering.spec, row) for row in rows)]
 
     def body(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
         if passing:
-            begin = streamed(frame, passing, begin, end, extents[-1], lambda index: at(Place(outer, index, None)))
+            whole = lambda index: at(Place(outer, index, None))  # noqa: E731
+            begin = streamed(frame, passing, fetched, (begin, end, extents[-1]), whole)
         frame.vectors(begin, end, extents[-1], lambda index, count: at(Place(outer, index, count)))
 
     def at(place: Place) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from topos.backend.native.registers import Operand, Type, literal, splat, vector, zeros
+from topos.backend.native.lookup import entries
+from topos.backend.native.registers import Operand, Type, literal, splat, vector
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.element.vocabulary import Body, Table, Value
@@ -224,16 +225,17 @@ class NativeReading:
         rest = ((left_high * right_high - product) + left_high * right_low) + left_low * right_high
         return product, rest + left_low * right_low
 
+    def add_exact(self, addend: Value, left: Value, right: Value) -> Value:
+        """`addend + left * right`, fused where the target can: the product is exact, so the bits are the same."""
+        if not self.target.has_fma:
+            return left * right + addend
+        left, right = self._pair(left, right)
+        addend, left = self._pair(addend, left)
+        return self._call(left.type, "fma", left, right, addend)
+
     def lookup(self, table: Table, index: Value) -> Value:
-        """Entries of a constant table beside the function."""
-        self.function.need(table_definition(table))
-        item, pointers = self.type("double"), self.type("ptr")
-        places = self.let(f"getelementptr inbounds double, ptr @{table.name}, {index.type.text} {index.text}")
-        if self.lanes == 1:
-            return Lanes(self, item, self.let(f"load double, ptr {places}, align 8"))
-        name = f"masked.gather.{item.suffix}.{pointers.suffix}"
-        every = splat(self.type("i1"), "true")
-        return self.lanes_of(self.function.call(item, name, Operand(pointers, f"align 8 {places}"), every, zeros(item)))
+        """Entries of a constant table, the index modulo its length."""
+        return self.lanes_of(entries(self.function, self.target, table, index))
 
     def rare(self, mask: Value, body: Body, operands: tuple[Value, ...], default: Value) -> Value:
         """The body's value where the mask holds, chosen lane by lane behind one branch on whether any lane asks."""
@@ -253,17 +255,3 @@ def split(x: Value) -> tuple[Value, Value]:
     scaled = x * SPLITTER
     high = scaled - (scaled - x)
     return high, x - high
-
-
-_definitions: dict[str, str] = {}
-
-
-def table_definition(table: Table) -> str:
-    """A table as an internal constant of the module, named after it. One string per table, made on first use."""
-    text = _definitions.get(table.name)
-    if text is None:
-        entries = ", ".join(f"double {literal('double', value)}" for value in table.values)
-        kind = f"[{len(table.values)} x double]"
-        text = f"@{table.name} = internal unnamed_addr constant {kind} [{entries}], align 64"
-        _definitions[table.name] = text
-    return text
