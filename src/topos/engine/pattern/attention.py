@@ -36,6 +36,4 @@ def _told(mask: str, columns: Columns, row: int, found: Found) -> Told | None:
     return Told("attention", "ATTENTION", told)
 
 
-FORMS = tuple(
-    Form(softmax(scores) @ Variable("value"), partial(_told, mask)) for mask, scores in _scores()
-)
+FORMS = tuple(Form(softmax(scores) @ Variable("value"), partial(_told, mask)) for mask, scores in _scores())

@@ -12,8 +12,9 @@ from topos.graph.spec import Row
 class Election(NamedTuple):
     """The matches that were elected over a schedule.
 
-    `fused` are the rows that are worked out inside matches and stored nowhere. What a match hands out is there at its
-    `moment`, the first of those rows; `reads` tells what each row that is still evaluated reads then.
+    `fused` are the rows that are worked out inside matches and stored nowhere. All that a match hands out is there at
+    the first of those rows, which then reads what the match reads: `reads` and `born` are, for every row of which that
+    is not what the spec says, what is read and what values there are at it.
     """
 
     matches: tuple[Match, ...]
@@ -118,17 +119,12 @@ class _Ballot:
         return {operand for row in inside for operand in self.rows[row].operands}.difference(inside)
 
     def election(self) -> Election:
-        reads: dict[int, tuple[int, ...]] = {}
-        born: dict[int, tuple[int, ...]] = {}
+        reads: dict[int, tuple[int, ...]] = dict.fromkeys(self.fused, ())
+        born = dict(reads)
         for match in self.matches:
-            moment = self._moment(match)
-            handed = [row for row in match.stored if row not in self.fused]
-            reads |= dict.fromkeys(handed, ())
-            born |= dict.fromkeys(handed, ())
-        for match in self.matches:
-            moment = self._moment(match)
-            reads[moment] = tuple(sorted(self._read(match)))
-            born[moment] = tuple(sorted(row for row in match.stored if row not in self.fused))
+            handed = sorted(match.stored - self.fused)
+            reads |= {**dict.fromkeys(handed, ()), handed[0]: tuple(sorted(self._read(match)))}
+            born |= {**dict.fromkeys(handed, ()), handed[0]: tuple(handed)}
         matches = tuple(sorted(self.matches, key=lambda match: match.root))
         return Election(matches, frozenset(self.fused), reads, born)
 

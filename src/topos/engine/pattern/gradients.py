@@ -25,14 +25,15 @@ class Wanted(Composites):
     One that is none of these is free: any row will do, the same wherever it is read.
     """
 
-    __slots__ = ("_element", "_shape", "book", "is_held", "is_operand", "number", "opcode", "operands", "row")
+    __slots__ = ("_element", "_shape", "book", "is_held", "label", "number", "opcode", "operands", "row")
 
     def __init__(self, book: list[Wanted], shape: Shape, element: Element | None, row: int | None = None) -> None:
         self.book, self._shape, self._element, self.row = book, shape, element, row
         self.opcode: Opcode | None = None
         self.operands: tuple[Wanted, ...] = ()
         self.number: float | None = None
-        self.is_operand = self.is_held = False
+        self.label = ""
+        self.is_held = False
 
     @property
     def shape(self) -> Shape:
@@ -42,7 +43,7 @@ class Wanted(Composites):
     def element(self) -> Element | None:
         return self._element
 
-    def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Wanted:  # type: ignore[override]
+    def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Wanted:
         """Asks for one more instruction, after those it reads."""
         elements = [operand.element for operand in operands]
         element = opcode.result_element(elements) or self._element
@@ -51,20 +52,20 @@ class Wanted(Composites):
         self.book.append(wanted)
         return wanted
 
-    def counted(self, count: int) -> Wanted:  # type: ignore[override]
+    def counted(self, count: int) -> Wanted:
         wanted = Wanted(self.book, self._shape, self._element)
         wanted.number = float(count)
         return wanted
 
-    def zero_like(self) -> Wanted:  # type: ignore[override]
-        """Zero; for what the match reads, whatever others have given it before."""
-        if not self.is_operand:
+    def zero_like(self) -> Wanted:
+        """Zero; for what the match reads, which has a label, whatever others have given it before."""
+        if not self.label:
             return self.counted(0)
         held = Wanted(self.book, self._shape, self._element)
-        held.is_held = True
+        held.is_held, held.label = True, f"{self.label} before"
         return held
 
-    def one_like(self) -> Wanted:  # type: ignore[override]
+    def one_like(self) -> Wanted:
         return self.counted(1)
 
 
@@ -97,11 +98,14 @@ def _asked(columns: Columns, match: Match) -> tuple[list[Wanted], Wanted, Mappin
     order = [*read, *inside]
     places = {row: at for at, row in enumerate(order)}
     rows = [columns.rows[row]._replace(operands=()) for row in read]
-    rows += [columns.rows[row]._replace(operands=tuple([places[o] for o in columns.rows[row].operands])) for row in inside]
+    rows += [
+        columns.rows[row]._replace(operands=tuple([places[o] for o in columns.rows[row].operands])) for row in inside
+    ]
     book: list[Wanted] = []
     payloads = [Wanted(book, columns.rows[row].shape, columns.rows[row].element, row) for row in order]
-    for payload in payloads[: len(read)]:
-        payload.is_operand = payload.row not in match.again
+    for name, row in match.operands.items():
+        if row in places:
+            payloads[places[row]].label = f"{name} gradient"
     root = payloads[places[match.root]]
     seed = Wanted(book, root.shape, root.element)
     found = sweep(rows, places[match.root], seed, payloads.__getitem__)
@@ -199,7 +203,9 @@ def _made(
     rows: set[int] = set()
     read: list[int] = [row for row in results.values() if row is not None]
     operands = {"cotangent": seed}
-    names = {row: name for name, row in ({"value": match.root} | dict(match.results) | dict(match.operands)).items()}
+    named = {"value": match.root, **match.results, **match.operands}
+    named |= {o.label: o.row for w in book for o in w.operands if o.is_held and w.row in covered and o.row is not None}
+    names = {row: name for name, row in named.items()}
     inside = match.rows - match.stored
     again: set[int] = set()
     while read:

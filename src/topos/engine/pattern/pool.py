@@ -26,7 +26,7 @@ def _products(columns: Columns) -> Iterator[Match]:
 
 
 def _with_gradients(columns: Columns) -> Iterator[Match]:
-    """Compositions and their gradients as the rules write them; a part of one that has a gradient has none of its own."""
+    """Compositions and their gradients as the rules write them; part of one with a gradient has none of its own."""
     matches = [*pools.found(columns), *form.found(columns, FORMS)]
     parts: set[int] = set()
     for match in sorted(matches, key=lambda match: (-len(match.rows), match.root)):

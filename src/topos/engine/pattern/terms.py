@@ -62,6 +62,10 @@ class Term:
         """The same for a row that was not met before."""
         raise NotImplementedError(type(self).__name__)
 
+    def may_be_over(self, kinds: Sequence[type[Opcode]]) -> bool:
+        """Whether operands of those kinds are worth a closer look."""
+        return True
+
     @cached_property
     def roots(self) -> frozenset[type[Opcode]]:
         """The instructions that the row may be; none: any."""
@@ -152,10 +156,8 @@ class Instruction(Term):
         return self._fits(kinds) or (self.kind in (Add, Mul) and self._fits(kinds[::-1]))
 
     def _fits(self, kinds: Sequence[type[Opcode]]) -> bool:
-        for term, kind in zip(self.operands, kinds, strict=True):
-            if term.roots and kind not in term.roots:
-                return False
-        return True
+        pairs = zip(self.operands, kinds, strict=True)
+        return all(not term.roots or kind in term.roots for term, kind in pairs)
 
     def _over(self, columns: Columns, rows: tuple[int, ...], found: Found, at: int) -> Iterator[Found]:
         if at == len(rows):
@@ -259,7 +261,7 @@ def _spread(columns: Columns, row: int) -> Iterator[tuple[int, tuple[int, ...], 
 
 
 def _squeezed(axes: list[Any], shape: Shape, operand: Shape) -> list[Any] | None:
-    """The axes as the operand of a reshape has them that only adds or takes extents of 1; those it adds are nobody's."""
+    """The axes as the operand of a reshape has them that only moves extents of 1, which are nobody's."""
     kept = [(axis, extent) for axis, extent in zip(axes, shape, strict=True) if extent != 1]
     if [extent for _, extent in kept] != [extent for extent in operand if extent != 1]:
         return None
