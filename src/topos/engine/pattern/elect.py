@@ -108,10 +108,8 @@ class _Ballot:
     def stands(self, match: Match) -> bool:
         """Whether nothing of a match is missed outside, and all that it reads is there before it hands anything out."""
         inner = (match.nodes | match.views) - match.stored
-        return inner <= self.fused and max(self._read(match), default=-1) < self._moment(match)
-
-    def _moment(self, match: Match) -> int:
-        return min(row for row in match.stored if row not in self.fused)
+        computed = [row for row in self._read(match) if self.rows[row].operands]
+        return inner <= self.fused and max(computed, default=-1) < min(match.stored - self.fused)
 
     def _read(self, match: Match) -> set[int]:
         """What a match reads and does not work out."""

@@ -96,7 +96,8 @@ class Layout:
     def _reduce(self, axis: int) -> bool:
         """Without an axis, which has to hold places in windows and nothing else."""
         parts = self.axes.pop(axis)
-        return {part.role for part in parts if part.extent != 1} | {part.role for part in parts[:1]} == {"offset"}
+        beyond = {part.role for part in parts if part.extent != 1} or {part.role for part in parts}
+        return beyond == {"offset"}
 
     def _whole(self, axis: int) -> Part | None:
         """The axis of the source that this one is, beside what has extent 1."""
