@@ -35,7 +35,8 @@ def elect(
     So does one of which a row is read outside, unless the match names it as a result, or the reader is part of another
     match that works the row out again.
     """
-    known = [_scheduled(match, set(scheduled)) for match in candidates if match.formula in repertoire]
+    asked_for = frozenset(scheduled)
+    known = [_scheduled(match, asked_for) for match in candidates if match.formula in repertoire]
     left = sorted((match for match in known if match is not None), key=lambda match: (-len(match.rows), match.root))
     while True:
         chosen = _apart(left)
