@@ -185,7 +185,10 @@ def test_the_largest_is_taken_first_and_none_overlap() -> None:
     plan = network.entry([loss, gradients]).lower()
     kinds = [match.kind for match in pooled(network.spec, len(network))]
     assert kinds.count("batch norm training") == 3 and "RMS norm" not in kinds
-    assert [pattern.kind for pattern in plan.patterns(Formula)] == ["batch norm training", "batch norm training gradient"]
+    assert [pattern.kind for pattern in plan.patterns(Formula)] == [
+        "batch norm training",
+        "batch norm training gradient",
+    ]
     assert set(plan.patterns(Formula)[0].operands) == {"operand", "gain", "bias"}
 
 
@@ -274,7 +277,9 @@ def test_a_pattern_is_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "told"), [("selected", "kept where it is set"), ("added", "added"), ("", None)], ids=["selected", "added", ""]
+    ("mask", "told"),
+    [("selected", "kept where it is set"), ("added", "added"), ("", None)],
+    ids=["selected", "added", ""],
 )
 def test_the_mask_of_attention(mask: str, told: str | None) -> None:
     network, result = recorded(attention(mask))

@@ -23,13 +23,21 @@ class Number(NamedTuple):
     rows: tuple[int, ...]
 
 
+class _Spelled(NamedTuple):
+    """A number as it is written: in which rows, how many of them one after another."""
+
+    value: Tensor
+    rows: tuple[int, ...]
+    depth: int
+
+
 class Columns:
     """The first `length` rows: which are constants, who reads which, and which instructions there are at all."""
 
     def __init__(self, spec: Spec, length: int) -> None:
         self.spec = spec
         self.rows: Sequence[Row] = spec.rows if length == len(spec.rows) else spec.rows[:length]
-        self._numbers: dict[int, tuple[Tensor, tuple[int, ...]] | None] = {}
+        self._numbers: dict[int, _Spelled | None] = {}
 
     @cached_property
     def kinds(self) -> frozenset[type[Opcode]]:
@@ -48,9 +56,9 @@ class Columns:
     def number(self, row: int) -> Number | None:
         """The one number that a row is at every place, as far as it is written: leaves, spread or computed with."""
         found = self._number(row, DEEPEST)
-        return None if found is None else Number(float(found[0]), found[1])
+        return None if found is None else Number(float(found.value), found.rows)
 
-    def _number(self, row: int, depth: int) -> tuple[Tensor, tuple[int, ...]] | None:
+    def _number(self, row: int, depth: int) -> _Spelled | None:
         if row not in self._numbers:
             found = self._written(row, depth)
             if found is None and depth < DEEPEST:
@@ -58,24 +66,25 @@ class Columns:
             self._numbers[row] = found
         return self._numbers[row]
 
-    def _written(self, row: int, depth: int) -> tuple[Tensor, tuple[int, ...]] | None:
+    def _written(self, row: int, depth: int) -> _Spelled | None:
         recorded = self.rows[row]
         if recorded.opcode.name == "Leaf":
             payload = self.spec.payloads[row].as_constant()
-            return None if payload is None else (payload, (row,))
+            return None if payload is None else _Spelled(payload, (row,), 0)
         if not depth or not recorded.operands or not isinstance(recorded.opcode, Movement | Elementwise | Cast):
             return None
         operands = []
         for operand in recorded.operands:
             found = self._number(operand, depth - 1)
-            if found is None:
+            if found is None or found.depth == DEEPEST:
                 return None
             operands.append(found)
-        rows = tuple(dict.fromkeys((*(row for _, rows in operands for row in rows), row)))
-        if isinstance(recorded.opcode, Movement):
-            return operands[0][0], rows
-        with np.errstate(all="ignore"):
-            return recorded.opcode.express([tensor for tensor, _ in operands]), rows
+        rows = tuple(dict.fromkeys((*(row for found in operands for row in found.rows), row)))
+        value = operands[0].value
+        if not isinstance(recorded.opcode, Movement):
+            with np.errstate(all="ignore"):
+                value = recorded.opcode.express([found.value for found in operands])
+        return _Spelled(value, rows, 1 + max(found.depth for found in operands))
 
     def is_view(self, row: int) -> bool:
         """Whether a row only says where numbers are read."""

@@ -69,11 +69,17 @@ class Term:
     @cached_property
     def roots(self) -> frozenset[type[Opcode]]:
         """The instructions that the row may be; none: any."""
+        return self._roots()
+
+    def _roots(self) -> frozenset[type[Opcode]]:
         return frozenset()
 
     @cached_property
     def needs(self) -> frozenset[type[Opcode]]:
         """The instructions without which it is nowhere."""
+        return self._needs()
+
+    def _needs(self) -> frozenset[type[Opcode]]:
         return frozenset()
 
     def __add__(self, other: Term) -> Term:
@@ -128,12 +134,10 @@ class Instruction(Term):
     def __init__(self, kind: type[Opcode], *operands: Term, facts: Mapping[str, str] | None = None) -> None:
         self.kind, self.operands, self.facts = kind, operands, facts or {}
 
-    @cached_property
-    def roots(self) -> frozenset[type[Opcode]]:
+    def _roots(self) -> frozenset[type[Opcode]]:
         return frozenset((self.kind,))
 
-    @cached_property
-    def needs(self) -> frozenset[type[Opcode]]:
+    def _needs(self) -> frozenset[type[Opcode]]:
         return self.roots.union(*(operand.needs for operand in self.operands))
 
     def ways(self, columns: Columns, row: int, found: Found) -> Iterator[Found]:
@@ -173,13 +177,11 @@ class Either(Term):
     def __init__(self, *terms: Term) -> None:
         self.terms = terms
 
-    @cached_property
-    def roots(self) -> frozenset[type[Opcode]]:
+    def _roots(self) -> frozenset[type[Opcode]]:
         roots = [term.roots for term in self.terms]
         return frozenset().union(*roots) if all(roots) else frozenset()
 
-    @cached_property
-    def needs(self) -> frozenset[type[Opcode]]:
+    def _needs(self) -> frozenset[type[Opcode]]:
         first, *others = (term.needs for term in self.terms)
         return first.intersection(*others)
 
@@ -194,12 +196,10 @@ class Along(Term):
     def __init__(self, kind: type[Opcode], operand: Term, axes: str) -> None:
         self.kind, self.operand, self.axes = kind, operand, axes
 
-    @cached_property
-    def roots(self) -> frozenset[type[Opcode]]:
+    def _roots(self) -> frozenset[type[Opcode]]:
         return frozenset((self.kind,))
 
-    @cached_property
-    def needs(self) -> frozenset[type[Opcode]]:
+    def _needs(self) -> frozenset[type[Opcode]]:
         return self.roots | self.operand.needs
 
     def ways(self, columns: Columns, row: int, found: Found) -> Iterator[Found]:
@@ -221,12 +221,10 @@ class Spread(Term):
     def __init__(self, operand: Term, axes: str, least: int = 1) -> None:
         self.operand, self.axes, self.least = operand, axes, least
 
-    @cached_property
-    def roots(self) -> frozenset[type[Opcode]]:
+    def _roots(self) -> frozenset[type[Opcode]]:
         return frozenset((BroadcastAlong, Broadcast, Reshape)) if self.least else frozenset()
 
-    @cached_property
-    def needs(self) -> frozenset[type[Opcode]]:
+    def _needs(self) -> frozenset[type[Opcode]]:
         return self.operand.needs
 
     def ways(self, columns: Columns, row: int, found: Found) -> Iterator[Found]:
@@ -275,8 +273,7 @@ class Transposed(Term):
     def __init__(self, operand: Term) -> None:
         self.operand = operand
 
-    @cached_property
-    def roots(self) -> frozenset[type[Opcode]]:
+    def _roots(self) -> frozenset[type[Opcode]]:
         return frozenset((Permute,))
 
     def ways(self, columns: Columns, row: int, found: Found) -> Iterator[Found]:
