@@ -17,7 +17,7 @@ from topos.backend import (
     threads,
 )
 from topos.element import Element, Native, bf16, f32, f64
-from topos.engine import BoundEntry, Entry, Finding, Gradients, Numerics, Plan, Report, Run, State
+from topos.engine import BoundEntry, Entry, Finding, Gradients, Numerics, Pattern, Plan, Report, Run, State
 from topos.errors import (
     BackendUnavailable,
     ConsumedError,
@@ -66,6 +66,7 @@ __all__ = [
     "Opcode",
     "Outline",
     "Parameters",
+    "Pattern",
     "Plan",
     "PostureError",
     "Recordable",

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 class Formula(StrEnum):
     """A kind of work, with the chain of backends that are asked for it in turn.
 
-    The first seven are single instructions. The others stand for several instructions together: a backend may cover
-    them, and nothing asks for them until plans match patterns.
+    The first seven are single instructions. The others stand for several instructions together, which a plan finds
+    (`plan.patterns`) and leaves to a backend that covers them.
     """
 
     GEMM = "GEMM"
@@ -24,10 +24,25 @@ class Formula(StrEnum):
     INDEX = "INDEX"
     FOLD = "FOLD"
     WINDOW_PRODUCT = "WINDOW_PRODUCT"
+    WINDOW_PRODUCT_KERNEL_GRADIENT = "WINDOW_PRODUCT_KERNEL_GRADIENT"
+    WINDOW_PRODUCT_INPUT_GRADIENT = "WINDOW_PRODUCT_INPUT_GRADIENT"
     REDUCE_WINDOW = "REDUCE_WINDOW"
+    REDUCE_WINDOW_GRADIENT = "REDUCE_WINDOW_GRADIENT"
     BATCH_NORM_TRAINING = "BATCH_NORM_TRAINING"
+    BATCH_NORM_TRAINING_GRADIENT = "BATCH_NORM_TRAINING_GRADIENT"
     BATCH_NORM_INFERENCE = "BATCH_NORM_INFERENCE"
+    BATCH_NORM_INFERENCE_GRADIENT = "BATCH_NORM_INFERENCE_GRADIENT"
+    LAYER_NORM = "LAYER_NORM"
+    LAYER_NORM_GRADIENT = "LAYER_NORM_GRADIENT"
+    RMS_NORM = "RMS_NORM"
+    RMS_NORM_GRADIENT = "RMS_NORM_GRADIENT"
+    CROSS_ENTROPY = "CROSS_ENTROPY"
+    CROSS_ENTROPY_GRADIENT = "CROSS_ENTROPY_GRADIENT"
     ATTENTION = "ATTENTION"
+    ATTENTION_GRADIENT = "ATTENTION_GRADIENT"
+    CONCATENATION = "CONCATENATION"
+    EMBEDDING = "EMBEDDING"
+    EMBEDDING_GRADIENT = "EMBEDDING_GRADIENT"
 
     @property
     def chain(self) -> tuple[Backend, ...]:

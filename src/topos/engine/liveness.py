@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from topos.graph.reverse import ancestors
 from topos.graph.spec import Row, Spec
@@ -13,12 +14,17 @@ def schedule(rows: list[Row], targets: Sequence[int]) -> list[int]:
     return [index for index, reached in enumerate(ancestors(rows, list(targets))) if reached]
 
 
-def last_uses(rows: list[Row], scheduled: Iterable[int]) -> dict[int, int]:
-    """The last scheduled row that reads each row; a row that none reads is its own."""
+def last_uses(
+    rows: list[Row], scheduled: Iterable[int], reads: Mapping[int, Sequence[int]] = MappingProxyType({})
+) -> dict[int, int]:
+    """The last scheduled row that reads each row; a row that none reads is its own.
+
+    `reads` tells what a row reads where that is not its operands.
+    """
     last: dict[int, int] = {}
     for index in scheduled:
         last[index] = index
-        for operand in rows[index].operands:
+        for operand in reads.get(index, rows[index].operands):
             last[operand] = index
     return last
 
@@ -47,15 +53,21 @@ def volume(spec: Spec, index: int) -> int:
     return spec.rows[index].shape[0] if spec.is_selection(index) else spec.rows[index].shape.volume
 
 
-def live_volumes(spec: Spec, scheduled: Sequence[int], freed_after: Mapping[int, int]) -> list[int]:
+def live_volumes(
+    spec: Spec,
+    scheduled: Sequence[int],
+    freed_after: Mapping[int, int],
+    born: Mapping[int, Sequence[int]] = MappingProxyType({}),
+) -> list[int]:
     """The elements alive when each scheduled row has just been evaluated, before what it was the last to read goes.
 
-    `freed_after` names the row after which a value is freed; a value it does not name stays.
+    `freed_after` names the row after which a value is freed; a value it does not name stays. `born` tells which values
+    come with a row, where that is not its own alone.
     """
     dying = freed_by(freed_after)
     alive, series = 0, []
     for index in scheduled:
-        alive += volume(spec, index)
+        alive += sum(volume(spec, value) for value in born.get(index, (index,)))
         series.append(alive)
         alive -= sum(volume(spec, dead) for dead in dying.get(index, ()))
     return series

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,13 +13,14 @@ from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, input_index, read_feeds
 from topos.engine.interpreter import execute, owned, steps_of
 from topos.engine.native import Form, Native
+from topos.engine.pattern.match import Pattern
+from topos.engine.reading import Anything, Reading
 from topos.engine.report import Watch
 from topos.engine.run import Run
 from topos.engine.sources import Sources
 from topos.engine.state import State
 from topos.errors import FeedError, ShapeError, ToposError, UnobservedError
 from topos.graph import Node, Parameters, Symbol
-from topos.graph.describe import node_lines
 from topos.graph.node import Nodes
 from topos.graph.spec import Spec
 from topos.tensor import Tensor
@@ -45,11 +45,11 @@ class Plan:
 
     __slots__ = (
         "_carried",
-        "_freed_after",
         "_kept",
         "_length",
         "_native",
         "_readable",
+        "_reading",
         "_rows",
         "_sources",
         "_spec",
@@ -67,10 +67,9 @@ class Plan:
         self._rows = liveness.schedule(spec.rows, sorted(kept))
         self._sources = Sources(spec, self._rows)
         self._native = Native(spec, self._rows, entry, self._sources)
-        retained = liveness.read_by_rules(spec.rows, self._rows) if entry.backward else set()
-        last = liveness.last_uses(spec.rows, self._rows)
-        self._freed_after = {i: last[i] for i in self._rows if i not in kept and i not in retained}
-        self._steps = steps_of(spec, self._rows, {} if entry.backward else self._freed_after)
+        self._reading = Reading(spec, length, self._rows, entry)
+        last = {} if entry.backward else liveness.last_uses(spec.rows, self._rows)
+        self._steps = steps_of(spec, self._rows, {i: after for i, after in last.items() if i not in kept})
 
     # running
     def forward(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Run:
@@ -141,39 +140,24 @@ class Plan:
         """Whether its runs retain what a backward sweep reads."""
         return self.entry.backward
 
+    def patterns(self, formulas: Iterable[str] | None = None) -> list[Pattern]:
+        """The compositions that the plan computes as a whole, in order of their roots.
+
+        Of `formulas`, names such as `"ATTENTION"`, those that somebody would take who computes them in any element; by
+        default what the backends of the entry do. A plan with the backward posture takes none.
+        """
+        reading = self._reading
+        if formulas is None:
+            return reading.patterns(reading.election)
+        return reading.patterns(reading.elected(dict.fromkeys(map(str, formulas), Anything())))
+
     def live_series(self) -> list[tuple[Symbol, int]]:
         """Each scheduled node and the elements alive when it has just been evaluated, under release."""
-        volumes = liveness.live_volumes(self._spec, self._rows, self._freed_after)
-        return [(Symbol(self._spec.family, index), v) for index, v in zip(self._rows, volumes, strict=True)]
+        return [(Symbol(self._spec.family, index), volume) for index, volume in self._reading.live_series()]
 
     def describe(self, *, names: bool = False, lines: bool = False) -> str:
         """One line per scheduled node with its fate, then what is evaluated and how much lives at once."""
-        carried: dict[int, list[int]] = {}
-        for source, following in self.entry.carry.items():
-            carried.setdefault(following.index, []).append(source.index)
-        status = partial(self._status, carried)
-        text = node_lines(self._spec, self._rows, names=names, lines=lines, status=status)
-        posture = "retain" if self.entry.backward else "forward"
-        evaluated = f"{len(self._rows)} of {self._length} nodes evaluated"
-        return "\n".join([*text, f"plan: {posture}; {evaluated}, {len(self._readable)} readable", self._volumes()])
-
-    def _status(self, carried: Mapping[int, list[int]], index: int) -> str:
-        if index in carried:
-            return f"carries {', '.join(map(str, sorted(carried[index])))}"
-        if index in self._freed_after:
-            return f"{'releasable' if self.entry.backward else 'freed'} after {self._freed_after[index]}"
-        return "kept" if index in self._kept else "retained"
-
-    def _volumes(self) -> str:
-        retained = sum(liveness.volume(self._spec, index) for index in self._rows)
-        series = self.live_series()
-        if not series:
-            return "live volume: 0 elements"
-        peak = max(volume for _, volume in series)
-        at = next(symbol.index for symbol, volume in series if volume == peak)
-        if self.entry.backward:
-            return f"live volume: retain-all {retained}, release floor {peak} at node {at}"
-        return f"live volume: peak {peak} elements at node {at}, retain-all {retained}"
+        return self._reading.describe(names, lines)
 
     def prepare(self) -> Plan:
         """Compiles the plan now rather than at its first run; answers itself. Of an entry that carries, its step."""
