@@ -5,13 +5,14 @@ from __future__ import annotations
 from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.nest import Frame
-from topos.backend.native.products import Batch, Definition, Epilogue, Finish, ProductTask, product
-from topos.backend.native.program import Call, Pointer
+from topos.backend.native.products import Batch, Definition, Epilogue, Finish, ProductTask, prepacked, product
+from topos.backend.native.program import Call, Pointer, Weight
 from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, Integer, Operand, vector
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.views import dense, dense_strides
+from topos.op import Leaf, Parameter
 
 
 def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
@@ -24,11 +25,22 @@ def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
     stored = [spec.element_of(view.row) for view in views]
     left, right, out = _pointers(lowering, group)
     task = _task(lowering, row)._replace(left_element=stored[0].name, right_element=stored[1].name)
-    if len(group.rows) == 1:
-        return Call(product(task, target), [left, right, out])
-    finish = _Finish(lowering, group, target)
-    own = finish.frame(1, "ptr %arguments").pointers
-    return Call(product(task, target, Epilogue(finish.define, len(own) - 3)), own)
+    epilogue, own = None, [left, right, out]
+    if len(group.rows) > 1:
+        finish = _Finish(lowering, group, target)
+        own = finish.frame(1, "ptr %arguments").pointers
+        epilogue = Epilogue(finish.define, len(own) - 3)
+    return Call(product(task, target, epilogue), own, _weight(lowering, right, task, target, epilogue))
+
+
+def _weight(
+    lowering: Lowering, right: Pointer, task: ProductTask, target: Target, epilogue: Epilogue | None
+) -> Weight | None:
+    """The right operand where it is a parameter or a constant that a product gains by finding packed."""
+    if right.row in lowering.constants or not isinstance(lowering.spec.rows[right.row].opcode, Parameter | Leaf):
+        return None
+    found = prepacked(task, target, epilogue)
+    return None if found is None else Weight(right, found)
 
 
 def _pointers(lowering: Lowering, group: Group) -> list[Pointer]:

@@ -34,6 +34,8 @@ class Choice(NamedTuple):
     """The operand that a kernel before this one packs for all tiles: `left`, `right` or none."""
     pack_tiles: int = 1
     """Pieces of work of that kernel."""
+    is_prepacked: bool = False
+    """Whether the shared copy has memory of its own, the argument behind the scratch, and stays there."""
 
     @property
     def tiles(self) -> int:

@@ -47,6 +47,10 @@ class Copies:
         """Where a panel is packed if the panel `origin` is at the base."""
         start = self.kind.choice.panels.start
         vectors = self._less(start(self.text, panel), start(self.text, origin))
+        if self.kind.choice.is_prepacked:  # what stays has no room for the terms that a last block lacks
+            lanes = self.kind.lanes
+            numbers = self.text.let(f"mul i64 {vectors}, {self.terms}")
+            return self.text.at(base, self.text.mul(numbers, lanes.width * lanes.wide_bytes))
         return self.text.at(base, self.text.mul(vectors, self.regions.vector_bytes))
 
     def _less(self, index: str, origin: str) -> str:

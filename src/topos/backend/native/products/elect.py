@@ -75,9 +75,9 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
         choice = choice._replace(panels=split(-(-best.columns // width), chains))
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
     elif kind != "dots":
-        rows, vectors = _register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
+        rows, vectors = register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
         choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
-        choice = _packing(choice)
+        choice = packing(choice)
     return shared_out(choice, width)
 
 
@@ -96,7 +96,7 @@ def _tallest(target: Target) -> int:
     return max((rows for rows, vectors in _register_tiles(target) if vectors > 1), default=2)
 
 
-def _register_tile(task: ProductTask, target: Target, width: int, row_cycles: float) -> tuple[int, int]:
+def register_tile(task: ProductTask, target: Target, width: int, row_cycles: float) -> tuple[int, int]:
     """(rows, vectors) of the register tile that takes the fewest cycles over this shape, the edges included.
 
     `row_cycles` is what a line of the left operand costs more where it is read as it lies.
@@ -135,7 +135,7 @@ def _register_tiles(target: Target) -> Iterator[tuple[int, int]]:
                 yield rows, vectors
 
 
-def _packing(choice: Choice) -> Choice:
+def packing(choice: Choice) -> Choice:
     """Which operands are copied first."""
     task = choice.task
     packs_right = choice.kind == "packed"

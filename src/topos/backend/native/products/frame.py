@@ -34,6 +34,8 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
     if regions is not None and regions.scratch_bytes(choice.tiles):
         shared = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
         scratch = text.at(shared, text.add(text.mul("%tile", regions.tile_bytes), regions.shared_bytes))
+    if choice.is_prepacked:
+        shared = argument(text, kind.scratch_place + 1)
     column_tile, rest = digit(text, "%tile", choice.column_tiles)
     row_tile, batch_tile = digit(text, rest, choice.row_tiles)
     groups = _range(text, row_tile, choice.row_tiles, choice.rows.groups)

@@ -12,6 +12,7 @@ class Regions:
 
     The shared copy of an operand comes first: one after another the products of the batch, in them the blocks of
     terms, in them the row groups or panels. Behind it each tile has its own packed left, packed right and totals.
+    A copy that lies beside has `prepacked_bytes` of its own instead, in the same order.
     """
 
     def __init__(self, kind: Kind) -> None:
@@ -25,7 +26,8 @@ class Regions:
         one = {"left": groups * self.group_bytes, "right": panels * self.panel_bytes, "": 0}
         self.block_bytes = one[choice.shared]
         self.product_bytes = self.block_bytes * choice.blocks
-        self.shared_bytes = self.product_bytes * choice.task.batches
+        self.shared_bytes = 0 if choice.is_prepacked else self.product_bytes * choice.task.batches
+        self.prepacked_bytes = self.block_bytes // choice.depth * choice.task.terms * choice.is_prepacked
         self.in_out = choice.task.out[1] == 1 and lanes.item == lanes.scalar and kind.epilogue is None
         self.room_bytes = kind.room_bytes
         self._own(kind)

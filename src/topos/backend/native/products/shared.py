@@ -15,7 +15,10 @@ def shared(kind: Kind, target: Target) -> str:
     """The text: its units are (product, block of terms, row group or panel), in that order."""
     choice, text, regions = kind.choice, Text(kind.helpers), Regions(kind)
     pointers = operands(text, kind)
-    start = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
+    if choice.is_prepacked:
+        start = argument(text, kind.scratch_place + 1)
+    else:
+        start = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
     parts = choice.shared_parts
 
     def unit(index: str) -> None:

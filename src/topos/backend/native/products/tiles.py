@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from topos.backend.native.products.choice import Choice
 
 WORTH_A_TILE = 200_000  # multiply-adds: about what dispatching to another thread costs, and a margin
-_MOST_TILES = 8
+MOST_TILES = 8
 _MANY_TILES = 64  # of work so large that a tile's share of the right operand would leave L2
 _BARRIER = 400_000  # multiply-adds in the time that one more kernel costs
 _RESIDENT_BYTES = 1 << 20
@@ -17,7 +17,7 @@ _CHUNK_BYTES = 512 << 10  # what is packed of the right operand at once: it stay
 def shared_out(choice: Choice, width: int) -> Choice:
     """The choice with its tiles: over the batch first, then in the way that costs least."""
     block_bytes = choice.panels.groups * choice.panels.largest * width * choice.depth * choice.task.wide_bytes
-    most = max(_MOST_TILES, block_bytes // _CHUNK_BYTES) if choice.packs_right else _MOST_TILES
+    most = max(MOST_TILES, block_bytes // _CHUNK_BYTES) if choice.packs_right else MOST_TILES
     wanted = max(1, min(most, _MANY_TILES, choice.task.work // WORTH_A_TILE))
     batch_tiles = min(choice.task.batches, wanted)
     rest = -(-wanted // batch_tiles)
@@ -26,7 +26,7 @@ def shared_out(choice: Choice, width: int) -> Choice:
     panels = -(-choice.panels.groups // best.column_tiles)
     panel_bytes = choice.panels.largest * width * choice.depth * choice.task.wide_bytes
     chunks = -(-panels // max(1, _CHUNK_BYTES // max(1, panel_bytes)))
-    return best._replace(chunk=-(-panels // chunks), pack_tiles=min(_MOST_TILES, best.shared_units))
+    return best._replace(chunk=-(-panels // chunks), pack_tiles=min(MOST_TILES, best.shared_units))
 
 
 def _splits(choice: Choice, tiles: int) -> Iterator[Choice]:
