@@ -56,6 +56,7 @@ def _reads_where_it_writes(lowering: Lowering, group: Group, source: int) -> boo
     contracted = rows[first].operands if isinstance(rows[first].opcode, MatMul) else ()
     if not all(isinstance(rows[row].opcode, Elementwise | Cast) for row in group.rows[bool(contracted) :]):
         return False
+    contracted = [*contracted, *(leaf for prologue in group.prologues.values() for leaf in prologue.leaves)]
     if source in {lowering.view(operand).row for operand in contracted}:
         return False
     views = [lowering.views[operand] for operand in group.reads]

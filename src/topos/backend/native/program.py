@@ -100,7 +100,7 @@ def assembled(
         call = write(lowering, group, carry.in_place)
         if call is None:
             return group
-        written.append(call)
+        written.append(call._replace(weight=None) if carried and call.weight else call)
     elsewhere = results | carry.in_place.keys()
     temporary = [source for source in carry.before if source not in results]
     arena = arranged(lowering, [call.scratch_bytes for call in written], elsewhere, temporary)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from topos.backend.native.products.choice import BLOCK
+from topos.backend.native.products.computed import computed_left, computed_right, strip_terms
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.pack import left_sizes, pack_left, pack_right
 from topos.backend.native.products.regions import Regions
@@ -24,20 +26,39 @@ def panel_shapes(kind: Kind) -> list[tuple[int, int]]:
 
 def left_functions(kind: Kind, target: Target) -> list[str]:
     """What packs row groups."""
-    return [pack_left(kind, rows, target) for rows in left_sizes(kind)]
+    if kind.choice.task.left_value is None:
+        return [pack_left(kind, rows, target) for rows in left_sizes(kind)]
+    own = _of_strips(kind, kind.choice.task.left[1] == 1)
+    found = [pack_left(own, rows, target) for rows in left_sizes(kind)]
+    return [*found, *(computed_left(kind, rows) for rows, _ in kind.choice.rows.sizes)]
 
 
 def right_functions(kind: Kind) -> list[str]:
     """What packs panels."""
-    return [pack_right(kind, *shape) for shape in panel_shapes(kind)]
+    if kind.choice.task.right_value is None:
+        return [pack_right(kind, *shape) for shape in panel_shapes(kind)]
+    own = _of_strips(kind, kind.choice.task.right[0] == 1)
+    return [text for shape in panel_shapes(kind) for text in (pack_right(own, *shape), computed_right(kind, *shape))]
+
+
+def _of_strips(kind: Kind, is_along_terms: bool) -> Kind:
+    """The kind whose terms come in strips, and not in blocks: as many are left over."""
+    task, strip = kind.choice.task, strip_terms(is_along_terms)
+    left = task.terms if task.terms < strip else BLOCK + task.terms % BLOCK % strip
+    return kind._replace(choice=kind.choice._replace(task=task._replace(terms=left)))
 
 
 class Copies:
-    """One block of terms of the operands: where it begins, and how many terms it has."""
+    """One block of terms of the operands: where it begins, and how many terms it has.
 
-    def __init__(self, kind: Kind, regions: Regions, text: Text, left: str, right: str, terms: str) -> None:
+    `place` is the number of the product in the batch and of the block's first term.
+    """
+
+    def __init__(
+        self, kind: Kind, regions: Regions, text: Text, left: str, right: str, terms: str, place: tuple[str, str]
+    ) -> None:
         self.kind, self.regions, self.text = kind, regions, text
-        self.left, self.right, self.terms = left, right, terms
+        self.left, self.right, self.terms, self.place = left, right, terms, place
 
     def group_place(self, base: str, group: str, origin: str) -> str:
         """Where a row group is packed if the group `origin` is at the base."""
@@ -67,6 +88,9 @@ class Copies:
             found = left_sizes(self.kind)
 
             def call(rows: int, _: int) -> None:
+                if choice.task.left_value is not None:
+                    self._computed(f"left_computed_{rows}", goal, row, "0", self.terms)
+                    return
                 last = (rows - 1) * choice.task.left[0] * self.kind.left.item_bytes
                 name = f"@{self.kind.name}_left_{rows if rows in found else found[0]}"
                 text.do(f"call void {name}(ptr {source}, ptr {goal}, i64 {self.terms}, i64 {last})")
@@ -99,7 +123,16 @@ class Copies:
 
         def call(vectors: int, active: int) -> None:
             there = text.at(goal, text.mul(start, vectors * lanes.width * lanes.wide_bytes))
+            if choice.task.right_value is not None:
+                self._computed(f"right_computed_{vectors}_{active}", there, column, start, terms)
+                return
             name = f"@{self.kind.name}_right_{vectors}_{active}"
             text.do(f"call void {name}(ptr {source}, ptr {there}, i64 {terms})")
 
         choice.panels.each(text, panel, choice.task.columns % lanes.width, lanes.width, call)
+
+    def _computed(self, stem: str, goal: str, row: str, start: str, terms: str) -> None:
+        """Rows or columns from `row` on of a computed operand, `terms` terms from `start` of this block on."""
+        text, (product, first) = self.text, self.place
+        place = f"i64 {product}, i64 {row}, i64 {text.add(first, start)}, i64 {terms}"
+        text.do(f"call void @{self.kind.name}_{stem}(ptr %arguments, ptr {goal}, {place})")

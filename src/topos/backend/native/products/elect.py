@@ -61,13 +61,15 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     """
     if 0 in (task.rows, task.columns, task.batches):
         return Choice("nothing", "there are no results", task)
-    plain = folded(task) if is_folded else task
+    plain = folded(task) if is_folded and not task.is_computed else task
     width = target.lanes(task.wide_bytes)
     exchanged = turned(plain)
     is_turned = _score(exchanged, width) > _score(plain, width)
     best = exchanged if is_turned else plain
     shape = _Shape(best, width, _tallest(target))
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
+    if best.is_computed and kind not in ("zeros", "packed"):
+        kind, why = _computed(best)
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
         # A chain takes four cycles a term: two of them side by side are worth more than one.
@@ -79,6 +81,13 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
         choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
         choice = packing(choice)
     return shared_out(choice, width)
+
+
+def _computed(task: ProductTask) -> tuple[str, str]:
+    """The kind where an operand is worked out as it is packed."""
+    if task.right_value is None and task.right[1] == 1:
+        return "direct", "the left operand is worked out as it is packed"
+    return "packed", "an operand is worked out as it is packed"
 
 
 def _score(task: ProductTask, width: int) -> float:
@@ -144,4 +153,4 @@ def packing(choice: Choice) -> Choice:
     packs_left = far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
     # Lines of terms are read well as they lie, until many panels reread them from beyond L2.
     packs_left |= packs_right and task.left[1] == 1 and task.columns >= 512 and task.rows >= 128
-    return choice._replace(packs_left=packs_left, packs_right=packs_right)
+    return choice._replace(packs_left=packs_left or task.left_value is not None, packs_right=packs_right)

@@ -21,7 +21,7 @@ def prepacked_choice(task: ProductTask, target: Target, is_folded: bool) -> Choi
     Panels are as wide as the accumulators: an operand that is stored narrower has to be read by more rows.
     """
     plain = folded(task) if is_folded else task
-    if plain.batch or is_split(task) or not target.has_fma or not _gains(plain):
+    if plain.batch or task.is_computed or is_split(task) or not target.has_fma or not _gains(plain):
         return None
     width = target.lanes(plain.wide_bytes)
     rows, vectors = register_tile(plain, target, width, 0.0)

@@ -29,12 +29,16 @@ def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None)
     where any `scratch_bytes` is not 0. Nothing outside the results and the scratch is written, and nothing outside the
     operands is read.
     """
-    if is_split(task):
+    if is_split(task) and not task.is_computed:
         kernels = _split(task, target, epilogue)
     else:
         choice = elect(task, target, is_folded=epilogue is None)
-        kernels = _kernels(kind_of(choice, target, epilogue, None, epilogue.pointers if epilogue else 0), target)
+        kernels = _kernels(kind_of(choice, target, epilogue, None, _pointers(task, epilogue)), target)
     return tuple(kernels)
+
+
+def _pointers(task: ProductTask, epilogue: Epilogue | None) -> int:
+    return task.pointers + (epilogue.pointers if epilogue else 0)
 
 
 class Prepacked(NamedTuple):
@@ -56,7 +60,7 @@ def prepacked(task: ProductTask, target: Target, epilogue: Epilogue | None = Non
     choice = prepacked_choice(task, target, is_folded=epilogue is None)
     if choice is None:
         return None
-    kind = kind_of(choice, target, epilogue, None, epilogue.pointers if epilogue else 0)
+    kind = kind_of(choice, target, epilogue, None, _pointers(task, epilogue))
     regions = Regions(kind)
 
     def write() -> tuple[Kernel, Kernel]:
@@ -109,7 +113,7 @@ def _text(kind: Kind, target: Target) -> str:
 
 def explain(task: ProductTask, target: Target) -> str:
     """The kind of kernel that computes a product, and why, in one line."""
-    if is_split(task):
+    if is_split(task) and not task.is_computed:
         parts = [explain(part, target) for part, _ in block_tasks(task)]
         return "; then ".join([*parts, f"the totals of {-(-task.terms // BLOCK)} blocks of terms added in order"])
     choice = elect(task, target)

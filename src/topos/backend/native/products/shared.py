@@ -45,7 +45,7 @@ def _pack(kind: Kind, text: Text, pointers: list[str], goal: str, unit: tuple[st
         terms = text.least(text.let(f"sub i64 {choice.task.terms}, {start}"), BLOCK)
     left = text.at(left, text.mul(start, choice.task.left[1] * kind.left.item_bytes))
     right = text.at(right, text.mul(start, choice.task.right[0] * kind.right.item_bytes))
-    copies = Copies(kind, Regions(kind), text, left, right, terms)
+    copies = Copies(kind, Regions(kind), text, left, right, terms, (product, start))
     if choice.shared == "left":
         copies.groups(part, text.add(part, 1), "0", goal)
     else:

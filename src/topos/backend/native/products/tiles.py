@@ -35,6 +35,10 @@ def _splits(choice: Choice, tiles: int) -> Iterator[Choice]:
     for row_tiles in range(1, min(tiles, choice.rows.groups) + 1):
         column_tiles = min(tiles // row_tiles, choice.panels.groups)
         for operand in shared:
+            if choice.task.left_value is not None and column_tiles > 1 and operand != "left":
+                continue  # what is worked out is worked out once
+            if choice.task.right_value is not None and row_tiles > 1 and operand != "right":
+                continue
             yield choice._replace(row_tiles=row_tiles, column_tiles=column_tiles, shared=operand)
 
 
