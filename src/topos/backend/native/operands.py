@@ -13,6 +13,7 @@ from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, POINTER, Integer, Operand
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
+from topos.backend.native.vocabulary import Lanes
 
 
 class WorkedOut:
@@ -76,7 +77,7 @@ class WorkedOut:
         """The operand's numbers at a place, as accumulators of the product."""
         rows = self._prologue.rows
         evaluator = Evaluator(frame, Group(self._shape, rows, [], []))
-        held = {}
+        held: dict[int, Lanes] = {}
         evaluator.evaluate(rows, held, evaluator.values(place, held))
         own, wanted = frame.arithmetic(frame.element(rows[-1])), frame.arithmetic(self._element)
         value = held[rows[-1]] if own is wanted else wanted.cast(held[rows[-1]], own)

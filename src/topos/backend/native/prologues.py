@@ -45,10 +45,9 @@ class Prologues:
         self._placement, self._spec, self._views = placement, spec, views
         self._widened, self._kept = widened, kept
         self._readers: dict[int, set[int]] = {}
-        for at, draft in enumerate(placement.drafts):
-            for row in draft.rows:
-                for base in self._bases(row):
-                    self._readers.setdefault(base, set()).add(row)
+        for row in (row for draft in placement.drafts for row in draft.rows):
+            for base in self._bases(row):
+                self._readers.setdefault(base, set()).add(row)
 
     def fold(self) -> None:
         """Every operand of every product that gains by it."""
@@ -108,9 +107,8 @@ class Prologues:
         return row in self._kept or any(self._placement.home[reader] != home for reader in self._readers[row])
 
     def _pays(self, rows: list[int], home: int, root: int) -> bool:
-        """Whether it is worked out once, or is cheap and reads no more than the operand itself would be."""
-        again = [row for row in rows if not self._is_taken(row, rows)]
-        if any(is_dear(self._spec, row) for row in again):
+        """Whether its rows are cheap, and nothing but them is what their loop did, or they read no more than it is."""
+        if any(is_dear(self._spec, row) for row in rows):
             return False
         if len(rows) == len(self._placement.drafts[home].rows):
             return True

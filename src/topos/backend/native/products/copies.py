@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from topos.backend.native.products.choice import BLOCK
-from topos.backend.native.products.computed import computed_left, computed_right, strip_terms
+from topos.backend.native.products.computed import STRIP, computed_left, computed_right
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.pack import left_sizes, pack_left, pack_right
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 
-STRIP = 16
+LINES = 16
 """Terms that are copied for all panels before the next: so the pages of few rows are read from end to end."""
 
 
@@ -28,23 +28,26 @@ def left_functions(kind: Kind, target: Target) -> list[str]:
     """What packs row groups."""
     if kind.choice.task.left_value is None:
         return [pack_left(kind, rows, target) for rows in left_sizes(kind)]
-    own = _of_strips(kind, kind.choice.task.left[1] == 1)
-    found = [pack_left(own, rows, target) for rows in left_sizes(kind)]
-    return [*found, *(computed_left(kind, rows) for rows, _ in kind.choice.rows.sizes)]
+    found = [computed_left(kind, rows) for rows, _ in kind.choice.rows.sizes]
+    if kind.choice.has_left_lines or kind.choice.task.left[1] != 1:
+        return found
+    return [*found, *(pack_left(_of_strips(kind), rows, target) for rows in left_sizes(kind))]
 
 
 def right_functions(kind: Kind) -> list[str]:
     """What packs panels."""
     if kind.choice.task.right_value is None:
         return [pack_right(kind, *shape) for shape in panel_shapes(kind)]
-    own = _of_strips(kind, kind.choice.task.right[0] == 1)
-    return [text for shape in panel_shapes(kind) for text in (pack_right(own, *shape), computed_right(kind, *shape))]
+    found = [computed_right(kind, *shape) for shape in panel_shapes(kind)]
+    if kind.choice.task.right[1] == 1:
+        return found
+    return [*found, *(pack_right(_of_strips(kind), *shape) for shape in panel_shapes(kind))]
 
 
-def _of_strips(kind: Kind, is_along_terms: bool) -> Kind:
+def _of_strips(kind: Kind) -> Kind:
     """The kind whose terms come in strips, and not in blocks: as many are left over."""
-    task, strip = kind.choice.task, strip_terms(is_along_terms)
-    left = task.terms if task.terms < strip else BLOCK + task.terms % BLOCK % strip
+    task = kind.choice.task
+    left = task.terms if task.terms < STRIP else BLOCK + task.terms % BLOCK % STRIP
     return kind._replace(choice=kind.choice._replace(task=task._replace(terms=left)))
 
 
@@ -104,13 +107,13 @@ class Copies:
         text, task = self.text, self.kind.choice.task
 
         def strip(start: str) -> None:
-            terms = text.least(text.let(f"sub i64 {self.terms}, {start}"), STRIP)
+            terms = text.least(text.let(f"sub i64 {self.terms}, {start}"), LINES)
             text.loop(first, end, 1, lambda panel, _: self._panel(panel, origin, base, start, terms))
 
         if task.right[0] == 1 != task.right[1]:
             text.loop(first, end, 1, lambda panel, _: self._panel(panel, origin, base, "0", self.terms))
         else:
-            text.loop("0", self.terms, STRIP, lambda start, _: strip(start))
+            text.loop("0", self.terms, LINES, lambda start, _: strip(start))
 
     def _panel(self, panel: str, origin: str, base: str, start: str, terms: str) -> None:
         """One panel, `terms` terms from `start` on."""

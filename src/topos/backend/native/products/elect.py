@@ -153,4 +153,5 @@ def packing(choice: Choice) -> Choice:
     packs_left = far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
     # Lines of terms are read well as they lie, until many panels reread them from beyond L2.
     packs_left |= packs_right and task.left[1] == 1 and task.columns >= 512 and task.rows >= 128
-    return choice._replace(packs_left=packs_left or task.left_value is not None, packs_right=packs_right)
+    choice = choice._replace(packs_left=packs_left or task.left_value is not None, packs_right=packs_right)
+    return choice._replace(has_left_lines=task.left_value is not None and task.left[1] == 1 and not packs_left)

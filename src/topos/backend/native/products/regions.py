@@ -19,7 +19,8 @@ class Regions:
         choice, lanes = kind.choice, kind.lanes
         deep = choice.depth * lanes.wide_bytes
         # Packing a row group may write a vector past its end.
-        self.group_bytes = whole_lines(choice.rows.largest * deep + lanes.width * lanes.wide_bytes)
+        lines = choice.left_steps[0] if choice.left_steps[1] == 1 else choice.depth
+        self.group_bytes = whole_lines((choice.rows.largest * lines + lanes.width) * lanes.wide_bytes)
         self.panel_bytes = choice.panels.largest * lanes.width * deep
         self.vector_bytes = lanes.width * deep
         groups, panels = choice.rows.groups, choice.panels.groups
