@@ -17,7 +17,7 @@ from topos.backend.native.products.text import Text
 
 ROOM_LINE = 128
 """Numbers from one line of the room to the next."""
-STRIP = 64
+STRIP = 128
 """Terms of a line in the room, which has one for each column of a panel: it stays in the nearest cache."""
 _PARAMETERS = "ptr %arguments, ptr noalias %to, i64 %product, i64 %row, i64 %start, i64 %terms"
 

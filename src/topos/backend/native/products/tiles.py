@@ -61,6 +61,9 @@ def _cost(choice: Choice, wanted: int) -> float:
     cost += 12 * (1 if choice.shared == "left" else column_tiles) / task.columns
     if not choice.shared:
         return cost
+    # What is worked out is best never put where all tiles see it.
+    cost += 8 / task.columns * (choice.shared == "left" and task.left_value is not None)
+    cost += 8 / task.rows * (choice.shared == "right" and task.right_value is not None)
     # The copy that all tiles share goes through the larger caches, and it had better be the smaller operand's.
     own = task.rows if choice.shared == "left" else task.columns
     return cost + _BARRIER / task.work + 0.02 * own / (task.rows + task.columns)
