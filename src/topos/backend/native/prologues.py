@@ -18,7 +18,10 @@ LEAST_NUMBERS = 1 << 13
 """Of an operand: a smaller one is stored in less time than its product takes to begin."""
 LEAST_ACROSS = 8
 """Rows of a left operand, or columns of a right one: fewer are read as they lie, by kernels that pack nothing."""
-LEAST_USES = 2
+FEW_USES = 8
+"""Products of a number: where they are fewer, packing it costs more than they do."""
+LEAST_OF_FEW_USES = 1 << 18
+"""Numbers of such an operand: a smaller one stays in the caches when it is stored."""
 
 
 class Prologue(NamedTuple):
@@ -80,8 +83,8 @@ class Prologues:
         view = self._views[self._spec.rows[product].operands[position]]
         across = operand.shape[-2 + position]
         uses = self._spec.rows[product].shape[-1 - position]
-        large = operand.shape.volume >= LEAST_NUMBERS and across >= LEAST_ACROSS and uses >= LEAST_USES
-        return large and all(view.strides[:-2])
+        least = LEAST_NUMBERS if uses >= FEW_USES else LEAST_OF_FEW_USES
+        return operand.shape.volume >= least and across >= LEAST_ACROSS and all(view.strides[:-2])
 
     def _is_free(self, row: int, home: int) -> bool:
         """Whether a loop's row is elementwise, of its shape, and not a result."""

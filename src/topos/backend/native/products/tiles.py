@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topos.backend.native.products.choice import Choice
+from topos.backend.native.products.task import ProductTask
 
 WORTH_A_TILE = 200_000  # multiply-adds: about what dispatching to another thread costs, and a margin
 MOST_TILES = 8
 _MANY_TILES = 64  # of work so large that a tile's share of the right operand would leave L2
 _BARRIER = 400_000  # multiply-adds in the time that one more kernel costs
+_WORKED_OUT = 16  # multiply-adds in the time in which a number is worked out and packed
 _RESIDENT_BYTES = 1 << 20
 _CHUNK_BYTES = 512 << 10  # what is packed of the right operand at once: it stays in L2
 
@@ -18,7 +20,7 @@ def shared_out(choice: Choice, width: int) -> Choice:
     """The choice with its tiles: over the batch first, then in the way that costs least."""
     block_bytes = choice.panels.groups * choice.panels.largest * width * choice.depth * choice.task.wide_bytes
     most = max(MOST_TILES, block_bytes // _CHUNK_BYTES) if choice.packs_right else MOST_TILES
-    wanted = max(1, min(most, _MANY_TILES, choice.task.work // WORTH_A_TILE))
+    wanted = max(1, min(most, _MANY_TILES, _effort(choice.task) // WORTH_A_TILE))
     batch_tiles = min(choice.task.batches, wanted)
     rest = -(-wanted // batch_tiles)
     choice = choice._replace(batch_tiles=batch_tiles)
@@ -27,6 +29,13 @@ def shared_out(choice: Choice, width: int) -> Choice:
     panel_bytes = choice.panels.largest * width * choice.depth * choice.task.wide_bytes
     chunks = -(-panels // max(1, _CHUNK_BYTES // max(1, panel_bytes)))
     return best._replace(chunk=-(-panels // chunks), pack_tiles=min(MOST_TILES, best.shared_units))
+
+
+def _effort(task: ProductTask) -> int:
+    """Multiply-adds, and the time of what is worked out beside them."""
+    left = task.rows * task.terms * (task.left_value is not None)
+    right = task.terms * task.columns * (task.right_value is not None)
+    return task.work + _WORKED_OUT * task.batches * (left + right)
 
 
 def _splits(choice: Choice, tiles: int) -> Iterator[Choice]:
