@@ -88,7 +88,7 @@ class Native:
         """The values that a run answers."""
         self._sources.check(table)
         given = self._sources.given(table.entries, fed.fixed, isinstance(table, State))
-        values: dict[int, Tensor] = form.code.run(given)
+        values: dict[int, Tensor] = form.code.run(given, is_settled=True)
         self._count(self._entry.backward)
         if self._entry.backward:
             return self._retained(values, given)

@@ -5,42 +5,80 @@ from __future__ import annotations
 from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.nest import Frame
-from topos.backend.native.products import Batch, Definition, Epilogue, Finish, ProductTask, product
-from topos.backend.native.program import Call, Pointer
+from topos.backend.native.operands import WorkedOut
+from topos.backend.native.products import Batch, Definition, Epilogue, Finish, ProductTask, prepacked, product
+from topos.backend.native.program import Call, Pointer, Weight
 from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, Integer, Operand, vector
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
-from topos.backend.native.views import dense, dense_strides
+from topos.backend.native.views import View, dense, dense_strides
+from topos.op import Leaf, Parameter
 
 
 def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
     """A product, and the elementwise rows that follow it in its group."""
-    spec, row = lowering.spec, group.rows[0]
-    recorded = spec.rows[row]
-    views = [lowering.view(operand) for operand in recorded.operands]
-    if any(spec.is_selection(view.row) for view in views):
+    views = _views(lowering, group)
+    if any(lowering.spec.is_selection(view.row) for view in views.values()):
         return None
-    stored = [spec.element_of(view.row) for view in views]
-    left, right, out = _pointers(lowering, group)
-    task = _task(lowering, row)._replace(left_element=stored[0].name, right_element=stored[1].name)
-    if len(group.rows) == 1:
-        return Call(product(task, target), [left, right, out])
-    finish = _Finish(lowering, group, target)
-    own = finish.frame(1, "ptr %arguments").pointers
-    return Call(product(task, target, Epilogue(finish.define, len(own) - 3)), own)
+    epilogue, own = None, _pointers(lowering, group)
+    right = own[1]
+    if len(group.rows) > 1:
+        finish = _Finish(lowering, group, target)
+        own = finish.frame(1, "ptr %arguments").pointers
+        epilogue = Epilogue(finish.define, len(own) - 3)
+    task, own = _with_worked_out(lowering, group, target, _task(lowering, group), own)
+    return Call(product(task, target, epilogue), own, _weight(lowering, right, task, target, epilogue))
+
+
+def _views(lowering: Lowering, group: Group) -> dict[int, View]:
+    """The operands in memory, by position."""
+    operands = enumerate(lowering.spec.rows[group.rows[0]].operands)
+    return {position: lowering.view(row) for position, row in operands if position not in group.prologues}
+
+
+def _with_worked_out(
+    lowering: Lowering, group: Group, target: Target, task: ProductTask, own: list[Pointer]
+) -> tuple[ProductTask, list[Pointer]]:
+    """The task and its arguments with the operands that it works out."""
+    begin = len(own)
+    for position in sorted(group.prologues):
+        operand = WorkedOut(lowering, group, position, target, own)
+        wide = "f64" if task.element == "f64" else "f32"
+        value, strides = operand.value(), operand.strides()
+        if position == 0:
+            task = task._replace(left=strides, left_element=wide, left_value=value)
+        else:
+            task = task._replace(right=strides, right_element=wide, right_value=value)
+        own = own + operand.pointers()
+    return task._replace(pointers=len(own) - begin), own
+
+
+def _weight(
+    lowering: Lowering, right: Pointer, task: ProductTask, target: Target, epilogue: Epilogue | None
+) -> Weight | None:
+    """The right operand where it is a parameter or a constant that a product gains by finding packed."""
+    if right.row in lowering.constants or not isinstance(lowering.spec.rows[right.row].opcode, Parameter | Leaf):
+        return None
+    found = prepacked(task, target, epilogue)
+    return None if found is None else Weight(right, found)
 
 
 def _pointers(lowering: Lowering, group: Group) -> list[Pointer]:
-    """Left, right, and the first result."""
-    spec = lowering.spec
-    views = [lowering.view(operand) for operand in spec.rows[group.rows[0]].operands]
-    items = [spec.element_of(view.row).dtype.itemsize for view in views]
-    places = [Pointer(view.row, view.offset * item) for view, item in zip(views, items, strict=True)]
-    return [*places, Pointer(group.writes[0], 0)]
+    """Left, right, and the first result, which stands for an operand that lies nowhere."""
+    out = Pointer(group.writes[0], 0)
+    places = [out, out, out]
+    for position, view in _views(lowering, group).items():
+        item = lowering.spec.element_of(view.row).dtype.itemsize
+        places[position] = Pointer(view.row, view.offset * item)
+    return places
 
 
-def _task(lowering: Lowering, row: int) -> ProductTask:
+def _task(lowering: Lowering, group: Group) -> ProductTask:
+    row, stored = (
+        group.rows[0],
+        {at: lowering.spec.element_of(view.row).name for at, view in _views(lowering, group).items()},
+    )
     recorded = lowering.spec.rows[row]
     left, right = (lowering.view(operand) for operand in recorded.operands)
     out = dense_strides(recorded.shape)
@@ -58,6 +96,8 @@ def _task(lowering: Lowering, row: int) -> ProductTask:
         (right.strides[-2], right.strides[-1]),
         (out[-2], out[-1]),
         batch,
+        stored.get(0, ""),
+        stored.get(1, ""),
     )
 
 

@@ -14,6 +14,7 @@ from topos.backend.native.program import Call, Program, texts
 from topos.backend.native.results import LARGE_BYTES, Results
 from topos.backend.native.table import FIRST_BUFFER, STEPS, TEXT, Table, enter
 from topos.backend.native.target import Target
+from topos.backend.native.weights import Weights
 from topos.engine.feeds import Stack
 from topos.op import Leaf
 from topos.tensor import Tensor
@@ -51,15 +52,21 @@ class Executable:
         self._known = {row: _filled(lowering, row) for row in left}
         self.computed = written.union(left)
         self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
+        self._weights = Weights(program, self._constants, target)
         self._tables: list[Table] = []
 
-    def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The value of each result of `computed`, for the payload of each source."""
+    def run(self, sources: Mapping[int, Tensor], is_settled: bool = False) -> dict[int, Tensor]:
+        """The value of each result of `computed`, for the payload of each source.
+
+        `is_settled` says that nobody writes to the sources any more: what is packed of them once stays right.
+        """
         table = self._tables.pop() if self._tables else self.table()
         values = self.fill(table, sources)
+        held = self._weights.point(table, sources, is_settled) if self._weights else None
         if self._shares:
             pool().ready()
         self._enter(table.address)
+        del held
         if self.keeps or self.program.arena.bytes <= LARGE_BYTES:
             self._tables.append(table)
         if self._known:
@@ -89,6 +96,7 @@ class Executable:
                 words[slot] = payload.address
         values = self._results.stacked(words, to_stride, steps)
         values.update({row: _filled(self.lowering, row, (steps,)) for row in self._known})
+        held = self._weights.point(table, sources, False) if self._weights else None
         if self._shares:
             pool().ready()
         few = 1
@@ -99,6 +107,7 @@ class Executable:
             steps -= few
             elapsed_s = max(time.perf_counter() - began, 1e-9)  # a coarse clock may not have moved
             few *= max(1, min(16, int(INTERRUPTIBLE_S / elapsed_s)))
+        del held
         return values
 
     def table(self) -> Table:
@@ -147,4 +156,7 @@ def _counted(count: int, one: str, many: str = "") -> str:
 
 
 def _told(made: Call) -> str:
-    return ", ".join(f"{kernel.name} in {kernel.tiles}" for kernel in made.kernels)
+    told = ", ".join(f"{kernel.name} in {kernel.tiles}" for kernel in made.kernels)
+    if made.weight is None:
+        return told
+    return f"{told}, or over panels of {made.weight.prepacked.panel_bytes} bytes kept beside %{made.weight.operand.row}"

@@ -7,7 +7,7 @@ reads only what earlier ones stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from topos.backend.native.absorption import absorb
 from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import WHOLE, Placement
+from topos.backend.native.prologues import Prologue, Prologues
 from topos.backend.native.rearranging import Rearranging, settled_rows
 from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
@@ -46,6 +47,7 @@ class Group(NamedTuple):
 
     `reads` are the operands in memory, `writes` the rows whose values are stored; the others live in registers. `axis`
     is the one that its reductions take, `WHOLE` for all of them together. `why` says why the first row began a group.
+    `prologues` are the operands, by position, that a product works out as it packs them.
     """
 
     shape: Shape
@@ -54,6 +56,7 @@ class Group(NamedTuple):
     writes: list[int]
     axis: int | None = None
     why: str = ""
+    prologues: Mapping[int, Prologue] = {}
 
 
 class Lowering:
@@ -79,6 +82,7 @@ class Lowering:
             self._place(row)
             self._signs.meet(row)
         absorb(self._placement, self.spec, self.views, self.kept)
+        Prologues(self._placement, self.spec, self.views, self._widened, self.kept).fold()
         self.groups = self._groups()
 
     def view(self, row: int) -> View:
@@ -196,20 +200,21 @@ class Lowering:
         self._read_later: set[int] = set()
         for at, draft in enumerate(drafts):
             read: dict[int, None] = {}
-            for row in draft.rows:
-                for operand in self.spec.rows[row].operands:
-                    if operand in self.constants:
-                        continue
-                    base = self.views[operand].row
-                    if home.get(base) != at:
-                        read[operand] = None
-                        self._read_later.add(base)
+            for operand in draft.operands(self.spec):
+                if operand in self.constants:
+                    continue
+                base = self.views[operand].row
+                if home.get(base) != at:
+                    read[operand] = None
+                    self._read_later.add(base)
             reads.append(read)
         groups = []
         for draft, read in zip(drafts, reads, strict=True):
             writes = [row for row in draft.rows if row in self.kept or row in self._read_later]
             if writes:
-                groups.append(Group(draft.shape, draft.rows, list(read), writes, draft.axis, draft.why))
+                groups.append(
+                    Group(draft.shape, draft.rows, list(read), writes, draft.axis, draft.why, draft.prologues)
+                )
         return groups
 
     def describe(self) -> str:
@@ -217,6 +222,9 @@ class Lowering:
         lines = []
         for at, group in enumerate(self.groups):
             names = " ".join(f"{row}:{self.spec.rows[row].opcode.name}" for row in group.rows)
+            for position, prologue in sorted(group.prologues.items()):
+                worked_out = " ".join(f"{row}:{self.spec.rows[row].opcode.name}" for row in prologue.rows)
+                names += f"  {'left' if position == 0 else 'right'} operand packed as {worked_out}"
             reads, writes = (", ".join(map(str, part)) for part in (group.reads, group.writes))
             axis = "" if group.axis is None else " whole" if group.axis == WHOLE else f" along {group.axis}"
             told = f"{at:>4}  {group.shape!s:13}{axis}  {names}  reads {reads or 'nothing'}  stores {writes}"

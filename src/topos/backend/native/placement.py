@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 from topos.backend.native.costs import is_dear
 from topos.backend.native.views import View, dense_strides, flat
@@ -35,7 +36,7 @@ LONG = 8
 class Draft:
     """A kernel in the making; `why` says why its first row began it."""
 
-    __slots__ = ("axis", "is_loop", "is_product", "row_shape", "rows", "shape", "why")
+    __slots__ = ("axis", "is_loop", "is_product", "prologues", "row_shape", "rows", "shape", "why")
 
     def __init__(
         self, shape: Shape, is_loop: bool, why: str, axis: int | None = None, is_product: bool = False
@@ -45,10 +46,18 @@ class Draft:
         self.is_product = is_product
         self.why = why
         self.rows: list[int] = []
+        self.prologues: dict[int, Any] = {}
         self.axis: int | None = None
         self.row_shape: Shape | None = None
         if axis is not None:
             self.walk(axis)
+
+    def operands(self, spec: Spec) -> list[int]:
+        """What its rows and prologues read, each other's values among them."""
+        first = spec.rows[self.rows[0]].operands if self.prologues else ()
+        found = [operand for position, operand in enumerate(first) if position not in self.prologues]
+        found += [operand for prologue in self.prologues.values() for operand in prologue.leaves]
+        return found + [operand for row in self.rows[bool(first) :] for operand in spec.rows[row].operands]
 
     def walk(self, axis: int) -> None:
         """From now on the loop goes along an axis."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from topos.backend.native.arena import Arena, arranged
@@ -10,6 +10,7 @@ from topos.backend.native.carry import Carry, carry_of
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.moves import moved_bytes
+from topos.backend.native.products import Prepacked
 
 
 class Pointer(NamedTuple):
@@ -19,20 +20,30 @@ class Pointer(NamedTuple):
     offset_bytes: int
 
 
+class Weight(NamedTuple):
+    """An operand that may be found packed: where it lies in a source, and what is done with it instead."""
+
+    operand: Pointer
+    prepacked: Prepacked
+
+
 class Call(NamedTuple):
     """What computes a group: kernels one after another, all over the same operands.
 
     The operands are buffers read, then written; after them comes one scratch buffer where any kernel wants one, as
-    large as the largest wish, whose contents last from the first kernel to the last.
+    large as the largest wish, whose contents last from the first kernel to the last. Of a call with a weight, the
+    scratch is never left out, and behind it comes the place of the panels.
     """
 
     kernels: tuple[Kernel, ...]
     operands: list[Pointer]
+    weight: Weight | None = None
 
     @property
     def scratch_bytes(self) -> int:
         """The largest wish of any of its kernels."""
-        return max(kernel.scratch_bytes for kernel in self.kernels)
+        own = max(kernel.scratch_bytes for kernel in self.kernels)
+        return max(own, self.weight.prepacked.scratch_bytes) if self.weight else own
 
 
 Placed = list[tuple[int | None, int]]
@@ -65,8 +76,11 @@ class Program(NamedTuple):
                 placed.append((None, self.arena.offsets[home] + offset))
             else:
                 placed.append((home, offset))
-        if self.calls[at].scratch_bytes:
+        call = self.calls[at]
+        if call.scratch_bytes or call.weight:
             placed.append((None, self.scratch[at]))
+        if call.weight:
+            placed.append((None, 0))
         return placed
 
 
@@ -86,7 +100,7 @@ def assembled(
         call = write(lowering, group, carry.in_place)
         if call is None:
             return group
-        written.append(call)
+        written.append(call._replace(weight=None) if carried and call.weight else call)
     elsewhere = results | carry.in_place.keys()
     temporary = [source for source in carry.before if source not in results]
     arena = arranged(lowering, [call.scratch_bytes for call in written], elsewhere, temporary)
@@ -111,5 +125,9 @@ def _move(lowering: Lowering, source: int, origin: int, destination: int) -> Cal
 
 def texts(calls: Sequence[Call]) -> dict[str, str]:
     """The text of each kernel once, by name."""
-    kernels = [kernel for call in calls for kernel in call.kernels]
+    return texts_of([kernel for call in calls for kernel in call.kernels])
+
+
+def texts_of(kernels: Iterable[Kernel]) -> dict[str, str]:
+    """The text of each of some kernels once, by name."""
     return {kernel.name: "\n".join([*kernel.helpers, kernel.text]) for kernel in kernels}

@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,14 @@ STEPS, RUN, CALLS, BUFFERS, STRIDES, FIXES, CALL_COUNT, BUFFER_COUNT, FIX_COUNT,
 """The first words: how many steps; who shares out tiles; where calls, buffers, strides and fixes are; how many."""
 
 
+class Weighted(NamedTuple):
+    """A call that may find an operand packed: its words, what they say else, and where its panels stand."""
+
+    calls: slice
+    own: list[Any]
+    panels: int
+
+
 class Table:
     """The table of one run at a time, and the arena.
 
@@ -32,7 +41,7 @@ class Table:
     there); and the arguments.
     """
 
-    __slots__ = ("_arena", "address", "calls", "strides", "words")
+    __slots__ = ("_arena", "address", "calls", "strides", "weighted", "words")
 
     def __init__(self, program: Program, kernels: Mapping[str, int]) -> None:
         calls = [program.placed(at) for at in range(len(program.calls))]
@@ -50,6 +59,7 @@ class Table:
         words[CALLS], words[FIXES] = self._at(self.calls), self._at(first_fix)
         words[BUFFERS], words[STRIDES] = self._at(FIRST_BUFFER), self._at(self.strides)
         words[CALL_COUNT], words[BUFFER_COUNT], words[FIX_COUNT] = started, count, fixes
+        self.weighted: list[Weighted] = []
         self._set_calls(program, kernels, list(accumulate(map(len, calls), initial=first_argument))[:-1])
         self._set_arguments(program, calls, first_fix, first_argument)
 
@@ -57,9 +67,12 @@ class Table:
         """The kernels to run; those of one call share its arguments, which begin at these words."""
         at = self.calls
         for call, first in zip(program.calls, arguments, strict=True):
+            begin = at
             for kernel in call.kernels:
                 self.words[at : at + 3] = [kernels[kernel.name], kernel.tiles, self._at(first)]
                 at += 3
+            if call.weight:
+                self.weighted.append(Weighted(slice(begin, at), self.words[begin:at], first + len(call.operands) + 1))
 
     def _set_arguments(self, program: Program, calls: Sequence[Placed], fix: int, first: int) -> None:
         """Addresses in the arena, which stay, and a fix for each that depends on a buffer."""
@@ -71,6 +84,19 @@ class Table:
             else:
                 self.words[fix : fix + 3] = [self._at(argument), self._at(buffers[row]), offset]
                 fix += 3
+
+    # calls that may find an operand packed
+    def replace(self, place: Weighted, kernel: int, tiles: int, panels: int) -> None:
+        """From now on a call is one kernel over panels."""
+        words, begin = self.words, place.calls.start
+        if words[place.panels] != panels or words[begin] != kernel:
+            words[begin + 1 : place.calls.stop : 3] = [0] * (len(place.own) // 3)
+            words[begin], words[begin + 1], words[place.panels] = kernel, tiles, panels
+
+    def restore(self, place: Weighted) -> None:
+        """From now on a call is its own kernels again."""
+        if self.words[place.panels]:
+            self.words[place.calls], self.words[place.panels] = place.own, 0
 
     def _at(self, word: int) -> int:
         return self.address + 8 * word

@@ -1,7 +1,20 @@
 """Matrix products as kernels: `product` writes one, `explain` says which kind it is and why."""
 
+from topos.backend.native.products.computed import Line
 from topos.backend.native.products.epilogue import Definition, Epilogue, Finish
-from topos.backend.native.products.product import explain, product
-from topos.backend.native.products.task import Batch, ProductTask
+from topos.backend.native.products.product import Prepacked, explain, prepacked, product
+from topos.backend.native.products.task import Batch, Computed, ProductTask
 
-__all__ = ["Batch", "Definition", "Epilogue", "Finish", "ProductTask", "explain", "product"]
+__all__ = [
+    "Batch",
+    "Computed",
+    "Definition",
+    "Epilogue",
+    "Finish",
+    "Line",
+    "Prepacked",
+    "ProductTask",
+    "explain",
+    "prepacked",
+    "product",
+]

@@ -10,6 +10,7 @@ from topos.backend.native.products.task import ProductTask
 BLOCK = 512
 """Terms in one chain; the contract's number."""
 _PART_PANELS = 8
+_LINE_GAP = 16  # lines of a whole block would all begin in the same few sets of the nearest cache
 
 
 class Choice(NamedTuple):
@@ -34,11 +35,22 @@ class Choice(NamedTuple):
     """The operand that a kernel before this one packs for all tiles: `left`, `right` or none."""
     pack_tiles: int = 1
     """Pieces of work of that kernel."""
+    has_left_lines: bool = False
+    """Whether a left operand that is worked out is packed as lines of terms, and not as terms of rows."""
+    is_prepacked: bool = False
+    """Whether the shared copy has memory of its own, the argument behind the scratch, and stays there."""
 
     @property
     def tiles(self) -> int:
         """Pieces of work."""
         return self.batch_tiles * self.row_tiles * self.column_tiles
+
+    @property
+    def left_steps(self) -> tuple[int, int]:
+        """Numbers from row to row, and from term to term, of a packed left operand."""
+        if self.has_left_lines:
+            return self.depth + _LINE_GAP, 1
+        return 1, self.rows.largest
 
     @property
     def blocks(self) -> int:

@@ -61,13 +61,15 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     """
     if 0 in (task.rows, task.columns, task.batches):
         return Choice("nothing", "there are no results", task)
-    plain = folded(task) if is_folded else task
+    plain = folded(task) if is_folded and not task.is_computed else task
     width = target.lanes(task.wide_bytes)
     exchanged = turned(plain)
     is_turned = _score(exchanged, width) > _score(plain, width)
     best = exchanged if is_turned else plain
     shape = _Shape(best, width, _tallest(target))
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
+    if best.is_computed and kind not in ("zeros", "packed"):
+        kind, why = _computed(best)
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
         # A chain takes four cycles a term: two of them side by side are worth more than one.
@@ -75,10 +77,17 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
         choice = choice._replace(panels=split(-(-best.columns // width), chains))
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
     elif kind != "dots":
-        rows, vectors = _register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
+        rows, vectors = register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
         choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
-        choice = _packing(choice)
+        choice = packing(choice)
     return shared_out(choice, width)
+
+
+def _computed(task: ProductTask) -> tuple[str, str]:
+    """The kind where an operand is worked out as it is packed."""
+    if task.right_value is None and task.right[1] == 1:
+        return "direct", "the left operand is worked out as it is packed"
+    return "packed", "an operand is worked out as it is packed"
 
 
 def _score(task: ProductTask, width: int) -> float:
@@ -96,7 +105,7 @@ def _tallest(target: Target) -> int:
     return max((rows for rows, vectors in _register_tiles(target) if vectors > 1), default=2)
 
 
-def _register_tile(task: ProductTask, target: Target, width: int, row_cycles: float) -> tuple[int, int]:
+def register_tile(task: ProductTask, target: Target, width: int, row_cycles: float) -> tuple[int, int]:
     """(rows, vectors) of the register tile that takes the fewest cycles over this shape, the edges included.
 
     `row_cycles` is what a line of the left operand costs more where it is read as it lies.
@@ -135,11 +144,12 @@ def _register_tiles(target: Target) -> Iterator[tuple[int, int]]:
                 yield rows, vectors
 
 
-def _packing(choice: Choice) -> Choice:
+def packing(choice: Choice) -> Choice:
     """Which operands are copied first."""
     task = choice.task
     packs_right = choice.kind == "packed"
     # A left operand whose terms lie apart costs a cache line a number, again for every panel.
     far = abs(task.left[1]) * task.left_bytes >= 256
     packs_left = far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
-    return choice._replace(packs_left=packs_left, packs_right=packs_right)
+    choice = choice._replace(packs_left=packs_left or task.left_value is not None, packs_right=packs_right)
+    return choice._replace(has_left_lines=task.left_value is not None and task.left[1] == 1 and not packs_left)

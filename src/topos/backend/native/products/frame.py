@@ -34,6 +34,8 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
     if regions is not None and regions.scratch_bytes(choice.tiles):
         shared = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
         scratch = text.at(shared, text.add(text.mul("%worker", regions.worker_bytes), regions.shared_bytes))
+    if choice.is_prepacked:
+        shared = argument(text, kind.scratch_place + 1)
     # Tiles of the same columns run one after another: what they read of the right operand is in the caches.
     row_tile, rest = digit(text, "%tile", choice.row_tiles)
     column_tile, batch_tile = digit(text, rest, choice.column_tiles)

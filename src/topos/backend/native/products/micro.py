@@ -96,14 +96,15 @@ def _prefetch_results(text: Text, kind: Kind, shape: Shape, totals: Totals | Non
 def _strides(kind: Kind, shape: Shape) -> tuple[int, int]:
     """Bytes from one term to the next, on the left and on the right."""
     choice, lanes = kind.choice, kind.lanes
-    left = choice.rows.largest * lanes.wide_bytes if choice.packs_left else choice.task.left[1] * kind.left.item_bytes
+    left = choice.left_steps[1] * lanes.wide_bytes if choice.packs_left else choice.task.left[1] * kind.left.item_bytes
     right = choice.task.right[0] * kind.right.item_bytes
     return left, shape.vectors * lanes.width * lanes.wide_bytes if choice.packs_right else right
 
 
 def _left(text: Text, kind: Kind, pointer: str, row: int) -> str:
     lanes, packed = kind.left, kind.choice.packs_left
-    stride = lanes.wide_bytes if packed else kind.choice.task.left[0] * lanes.item_bytes
+    stride = kind.choice.left_steps[0] if packed else kind.choice.task.left[0]
+    stride *= lanes.wide_bytes if packed else lanes.item_bytes
     return lanes.splat(text, text.at(pointer, row * stride), wide=packed)
 
 

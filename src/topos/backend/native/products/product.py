@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from topos.backend.native.kernel import Kernel, named
 from topos.backend.native.products.choice import BLOCK
@@ -11,6 +12,7 @@ from topos.backend.native.products.elect import elect
 from topos.backend.native.products.epilogue import Epilogue
 from topos.backend.native.products.kind import Kind, kind_of
 from topos.backend.native.products.lines import lines
+from topos.backend.native.products.prepacked import prepacked_choice
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.shared import shared
 from topos.backend.native.products.task import ProductTask
@@ -27,12 +29,47 @@ def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None)
     where any `scratch_bytes` is not 0. Nothing outside the results and the scratch is written, and nothing outside the
     operands is read.
     """
-    if is_split(task):
+    if is_split(task) and not task.is_computed:
         kernels = _split(task, target, epilogue)
     else:
         choice = elect(task, target, is_folded=epilogue is None)
-        kernels = _kernels(kind_of(choice, target, epilogue, None, epilogue.pointers if epilogue else 0), target)
+        kernels = _kernels(kind_of(choice, target, epilogue, None, _pointers(task, epilogue)), target)
     return tuple(kernels)
+
+
+def _pointers(task: ProductTask, epilogue: Epilogue | None) -> int:
+    return task.pointers + (epilogue.pointers if epilogue else 0)
+
+
+class Prepacked(NamedTuple):
+    """A product whose right operand may be packed once and for all, into memory that begins on a cache line.
+
+    Equal `layout`s have equal panels. `write` answers the kernel that packs and the one that multiplies; both take the
+    arguments of the product, and behind its scratch, which is not left out here, the panels. `scratch_bytes` is what
+    the second wants as scratch.
+    """
+
+    layout: tuple[object, ...]
+    panel_bytes: int
+    scratch_bytes: int
+    write: Callable[[], tuple[Kernel, Kernel]]
+
+
+def prepacked(task: ProductTask, target: Target, epilogue: Epilogue | None = None) -> Prepacked | None:
+    """The product over panels that stay, or `None` where they would save little."""
+    choice = prepacked_choice(task, target, is_folded=epilogue is None)
+    if choice is None:
+        return None
+    kind = kind_of(choice, target, epilogue, None, _pointers(task, epilogue))
+    regions = Regions(kind)
+
+    def write() -> tuple[Kernel, Kernel]:
+        packing, multiplying = _kernels(kind, target)
+        return packing, multiplying
+
+    form = choice.task
+    layout = (form.terms, form.columns, form.right, kind.right.item, kind.lanes.vector, choice.panels)
+    return Prepacked(layout, regions.prepacked_bytes, regions.scratch_bytes(choice.tiles), write)
 
 
 def _split(task: ProductTask, target: Target, epilogue: Epilogue | None) -> list[Kernel]:
@@ -76,7 +113,7 @@ def _text(kind: Kind, target: Target) -> str:
 
 def explain(task: ProductTask, target: Target) -> str:
     """The kind of kernel that computes a product, and why, in one line."""
-    if is_split(task):
+    if is_split(task) and not task.is_computed:
         parts = [explain(part, target) for part, _ in block_tasks(task)]
         return "; then ".join([*parts, f"the totals of {-(-task.terms // BLOCK)} blocks of terms added in order"])
     choice = elect(task, target)

@@ -13,20 +13,23 @@ class Regions:
     The shared copy of an operand comes first: one after another the products of the batch, in them the blocks of
     terms, in them the row groups or panels. Behind it each worker has its own packed left, packed right and totals:
     what the last tile left in its cache is written over, and of workers that never come no page is touched.
+    A copy that lies beside has `prepacked_bytes` of its own instead, in the same order.
     """
 
     def __init__(self, kind: Kind) -> None:
         choice, lanes = kind.choice, kind.lanes
         deep = choice.depth * lanes.wide_bytes
         # Packing a row group may write a vector past its end.
-        self.group_bytes = whole_lines(choice.rows.largest * deep + lanes.width * lanes.wide_bytes)
+        lines = choice.left_steps[0] if choice.left_steps[1] == 1 else choice.depth
+        self.group_bytes = whole_lines((choice.rows.largest * lines + lanes.width) * lanes.wide_bytes)
         self.panel_bytes = choice.panels.largest * lanes.width * deep
         self.vector_bytes = lanes.width * deep
         groups, panels = choice.rows.groups, choice.panels.groups
         one = {"left": groups * self.group_bytes, "right": panels * self.panel_bytes, "": 0}
         self.block_bytes = one[choice.shared]
         self.product_bytes = self.block_bytes * choice.blocks
-        self.shared_bytes = self.product_bytes * choice.task.batches
+        self.shared_bytes = 0 if choice.is_prepacked else self.product_bytes * choice.task.batches
+        self.prepacked_bytes = self.block_bytes // choice.depth * choice.task.terms * choice.is_prepacked
         self.in_out = choice.task.out[1] == 1 and lanes.item == lanes.scalar and kind.epilogue is None
         self.room_bytes = kind.room_bytes
         self._own(kind)

@@ -15,7 +15,10 @@ def shared(kind: Kind, target: Target) -> str:
     """The text: its units are (product, block of terms, row group or panel), in that order."""
     choice, text, regions = kind.choice, Text(kind.helpers), Regions(kind)
     pointers = operands(text, kind)
-    start = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
+    if choice.is_prepacked:
+        start = argument(text, kind.scratch_place + 1)
+    else:
+        start = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
     parts = choice.shared_parts
 
     def unit(index: str) -> None:
@@ -42,7 +45,7 @@ def _pack(kind: Kind, text: Text, pointers: list[str], goal: str, unit: tuple[st
         terms = text.least(text.let(f"sub i64 {choice.task.terms}, {start}"), BLOCK)
     left = text.at(left, text.mul(start, choice.task.left[1] * kind.left.item_bytes))
     right = text.at(right, text.mul(start, choice.task.right[0] * kind.right.item_bytes))
-    copies = Copies(kind, Regions(kind), text, left, right, terms)
+    copies = Copies(kind, Regions(kind), text, left, right, terms, (product, start))
     if choice.shared == "left":
         copies.groups(part, text.add(part, 1), "0", goal)
     else:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 ITEM_BYTES = {"bf16": 2, "f32": 4, "f64": 8}
 
@@ -15,6 +16,17 @@ class Batch(NamedTuple):
     left: int
     right: int
     out: int
+
+
+class Computed(NamedTuple):
+    """An operand that lies nowhere: `define` writes what works out a line of it (see `computed.Line`).
+
+    The strides of such an operand are those of the room that it is worked out in. `is_turned` says that its rows and
+    columns are exchanged in the form to compute.
+    """
+
+    define: Callable[[Any], Any]
+    is_turned: bool = False
 
 
 class ProductTask(NamedTuple):
@@ -37,6 +49,15 @@ class ProductTask(NamedTuple):
     batch: tuple[Batch, ...] = ()
     left_element: str = ""
     right_element: str = ""
+    left_value: Computed | None = None
+    right_value: Computed | None = None
+    pointers: int = 0
+    """Arguments of the computed operands, behind those of an epilogue."""
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether an operand is worked out as it is packed."""
+        return self.left_value is not None or self.right_value is not None
 
     @property
     def batches(self) -> int:
@@ -75,7 +96,13 @@ def turned(task: ProductTask) -> ProductTask:
         batch=tuple(Batch(axis.extent, axis.right, axis.left, axis.out) for axis in task.batch),
         left_element=task.right_element,
         right_element=task.left_element,
+        left_value=_exchanged(task.right_value),
+        right_value=_exchanged(task.left_value),
     )
+
+
+def _exchanged(value: Computed | None) -> Computed | None:
+    return value and value._replace(is_turned=not value.is_turned)
 
 
 def folded(task: ProductTask) -> ProductTask:

@@ -31,7 +31,9 @@ class _Tile:
         self.kind, self.regions, self.text, self.work = kind, regions, text, work
         self.tail = kind.choice.task.columns % kind.lanes.width
         self.first, self.last, self.shared = "true", "true", work.shared
-        self.copies = Copies(kind, regions, text, work.left, work.right, str(kind.choice.task.terms))
+        self.copies = Copies(
+            kind, regions, text, work.left, work.right, str(kind.choice.task.terms), (work.product, "0")
+        )
 
     def blocks(self) -> None:
         """Every block of terms."""
@@ -47,7 +49,7 @@ class _Tile:
             self.last = text.let(f"icmp eq i64 {block}, {count - 1}")
             left = text.at(self.work.left, text.mul(start, task.left[1] * self.kind.left.item_bytes))
             right = text.at(self.work.right, text.mul(start, task.right[0] * self.kind.right.item_bytes))
-            self.copies = Copies(self.kind, self.regions, text, left, right, terms)
+            self.copies = Copies(self.kind, self.regions, text, left, right, terms, (self.work.product, start))
             if self.kind.choice.shared:
                 self.shared = text.at(self.work.shared, text.mul(block, self.regions.block_bytes))
             self.block()

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topos.backend.native.products.choice import Choice
+from topos.backend.native.products.task import ProductTask
 
 WORTH_A_TILE = 200_000  # multiply-adds: about what dispatching to another thread costs, and a margin
-_MOST_TILES = 8
+MOST_TILES = 8
 _LARGE_TILE = 8_000_000  # multiply-adds: a tenth of a millisecond, which a thread that comes late may cost
 _MORE_TILES = 16  # where they are as large
 _MANY_TILES = 64  # of work so large that a tile's share of the right operand would leave L2
 _BARRIER = 400_000  # multiply-adds in the time that one more kernel costs
+_WORKED_OUT = 16  # multiply-adds in the time in which a number is worked out and packed
 _RESIDENT_BYTES = 600 << 10
 _CHUNK_BYTES = 512 << 10  # what is packed of the right operand at once: it stays in L2
 
@@ -19,9 +21,9 @@ _CHUNK_BYTES = 512 << 10  # what is packed of the right operand at once: it stay
 def shared_out(choice: Choice, width: int) -> Choice:
     """The choice with its tiles: over the batch first, then in the way that costs least."""
     block_bytes = choice.panels.groups * choice.panels.largest * width * choice.depth * choice.task.wide_bytes
-    most = max(_MOST_TILES, min(_MORE_TILES, choice.task.work // _LARGE_TILE))
+    most = max(MOST_TILES, min(_MORE_TILES, choice.task.work // _LARGE_TILE))
     most = max(most, block_bytes // _CHUNK_BYTES) if choice.packs_right else most
-    wanted = max(1, min(most, _MANY_TILES, choice.task.work // WORTH_A_TILE))
+    wanted = max(1, min(most, _MANY_TILES, _effort(choice.task) // WORTH_A_TILE))
     batch_tiles = min(choice.task.batches, wanted)
     rest = -(-wanted // batch_tiles)
     choice = choice._replace(batch_tiles=batch_tiles)
@@ -29,7 +31,14 @@ def shared_out(choice: Choice, width: int) -> Choice:
     panels = -(-choice.panels.groups // best.column_tiles)
     panel_bytes = choice.panels.largest * width * choice.depth * choice.task.wide_bytes
     chunks = -(-panels // max(1, _CHUNK_BYTES // max(1, panel_bytes)))
-    return best._replace(chunk=-(-panels // chunks), pack_tiles=min(_MOST_TILES, best.shared_units))
+    return best._replace(chunk=-(-panels // chunks), pack_tiles=min(MOST_TILES, best.shared_units))
+
+
+def _effort(task: ProductTask) -> int:
+    """Multiply-adds, and the time of what is worked out beside them."""
+    left = task.rows * task.terms * (task.left_value is not None)
+    right = task.terms * task.columns * (task.right_value is not None)
+    return task.work + _WORKED_OUT * task.batches * (left + right)
 
 
 def _splits(choice: Choice, tiles: int) -> Iterator[Choice]:
@@ -38,6 +47,10 @@ def _splits(choice: Choice, tiles: int) -> Iterator[Choice]:
     for row_tiles in range(1, min(tiles, choice.rows.groups) + 1):
         for column_tiles in range(1, min(tiles // row_tiles, choice.panels.groups) + 1):
             for operand in shared:
+                if choice.task.left_value is not None and column_tiles > 1 and operand != "left":
+                    continue  # what is worked out is worked out once
+                if choice.task.right_value is not None and row_tiles > 1 and operand != "right":
+                    continue
                 yield choice._replace(row_tiles=row_tiles, column_tiles=column_tiles, shared=operand)
 
 
@@ -66,6 +79,9 @@ def _cost(choice: Choice) -> float:
     cost += 6 * choice.packs_left * (1 if choice.shared == "left" else column_tiles) / task.columns
     if not choice.shared:
         return cost
+    # What is worked out is best never put where all tiles see it.
+    cost += 8 / task.columns * (choice.shared == "left" and task.left_value is not None)
+    cost += 8 / task.rows * (choice.shared == "right" and task.right_value is not None)
     # The copy that all tiles share goes through the larger caches, and it had better be the smaller operand's.
     own = task.rows if choice.shared == "left" else task.columns
     return cost + _BARRIER / task.work + 0.02 * own / (task.rows + task.columns)
