@@ -13,7 +13,6 @@ from topos.element import coefficients as c
 from topos.element.steps import ROUND, clamp, fast_two_sum, polynomial, power_of_two, quadratics, scaled, two_sum
 from topos.element.vocabulary import Table, Value, Vocabulary
 
-
 # binary32, through binary64
 STEP_ROUND = ROUND / 16.0
 """`x + STEP_ROUND` is `x` rounded to a multiple of 1/16; its bits count sixteenths."""

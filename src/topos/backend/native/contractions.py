@@ -6,7 +6,7 @@ from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.nest import Frame
 from topos.backend.native.operands import WorkedOut
-from topos.backend.native.products import Batch, Definition, Epilogue, Finish, ProductTask, prepacked, product
+from topos.backend.native.products import Batch, Definition, Epilogue, Finish, Grid, ProductTask, prepacked, product
 from topos.backend.native.program import Call, Pointer, Weight
 from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, Integer, Operand, vector
@@ -98,6 +98,7 @@ def _task(lowering: Lowering, group: Group) -> ProductTask:
         batch,
         stored.get(0, ""),
         stored.get(1, ""),
+        None if left.grid is None else Grid(*left.grid),
     )
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topos.backend.native.absorption import absorb
+from topos.backend.native.gridding import gridded, gridded_rows, turned
 from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import WHOLE, Placement
 from topos.backend.native.prologues import Prologue, Prologues
@@ -75,6 +76,7 @@ class Lowering:
         self._inlined, self._written = inlined_pads(self.spec, scheduled, self.kept)
         self._placement = Placement(self.spec, self.views)
         self._signs = Signs(self.spec, self.constants)
+        self._gridded = gridded_rows(self.spec, scheduled, self.kept)
         self._widened = widened_by_products(self.spec, scheduled, self.kept)
         settled = settled_rows(self.spec, scheduled, self.kept)
         self._rearranging = Rearranging(self.spec, self.views, self.constants, self._placement, settled)
@@ -190,8 +192,12 @@ class Lowering:
         opcode = self.spec.rows[row].opcode
         assert isinstance(opcode, Movement)
         view = self.views[operand]
+        if view.grid is not None:
+            return turned(view, opcode)
         ids = self.spec.is_selection(view.row)
-        return moved(view, opcode, self.spec.rows[view.row].shape.volume if ids else volume(self.spec, view.row))
+        size = self.spec.rows[view.row].shape.volume if ids else volume(self.spec, view.row)
+        found = moved(view, opcode, size)
+        return gridded(view, self.spec.rows[row].shape, size) if found is None and row in self._gridded else found
 
     # what is stored
     def _groups(self) -> list[Group]:

@@ -22,11 +22,16 @@ class Guard(NamedTuple):
     fill: float
 
 
+Axes = tuple[tuple[int, int], ...]
+"""Extents and strides of what one axis steps through, the last one fastest."""
+
+
 class View(NamedTuple):
     """A value of `shape` whose place `(i, j, ...)` is number `offset + i * strides[0] + ...` of the buffer of `row`.
 
     The buffer of a selection is counted as if its one-hot rows were written out. Where a guard, the innermost first,
-    says so, it is a fill instead.
+    says so, it is a fill instead. A matrix on a `grid`, which products read, has the axes of its rows and of its columns
+    there instead of strides.
     """
 
     row: int
@@ -34,10 +39,11 @@ class View(NamedTuple):
     shape: Shape
     strides: tuple[int, ...]
     guards: tuple[Guard, ...] = ()
+    grid: tuple[Axes, Axes] | None = None
 
     def is_dense(self) -> bool:
         """Whether it is the whole buffer from its start in row-major order."""
-        return self.offset == 0 and not self.guards and self.strides == dense_strides(self.shape)
+        return self.offset == 0 and not self.guards and self.grid is None and self.strides == dense_strides(self.shape)
 
 
 def dense(row: int, shape: Shape) -> View:

@@ -3,7 +3,7 @@
 from topos.backend.native.products.computed import Line
 from topos.backend.native.products.epilogue import Definition, Epilogue, Finish
 from topos.backend.native.products.product import Prepacked, explain, prepacked, product
-from topos.backend.native.products.task import Batch, Computed, ProductTask
+from topos.backend.native.products.task import Batch, Computed, Grid, ProductTask
 
 __all__ = [
     "Batch",

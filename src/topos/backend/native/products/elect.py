@@ -14,6 +14,7 @@ from topos.backend.native.target import Target
 _FEW_ROWS = 4  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _STREAM_BYTES = 256
 _CROWDED_BYTES = 32 << 10
+_GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for all
 _RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies
 
 
@@ -64,12 +65,14 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     plain = folded(task) if is_folded and not task.is_computed else task
     width = target.lanes(task.wide_bytes)
     exchanged = turned(plain)
-    is_turned = _score(exchanged, width) > _score(plain, width)
+    is_turned = task.left_grid is None and _score(exchanged, width) > _score(plain, width)
     best = exchanged if is_turned else plain
     shape = _Shape(best, width, _tallest(target))
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
     if best.is_computed and kind not in ("zeros", "packed"):
         kind, why = _computed(best)
+    if best.left_grid is not None and kind in ("dots", "lines"):
+        kind, why = "packed", "the left operand is read window by window"
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
         # A chain takes four cycles a term: two of them side by side are worth more than one.
@@ -129,7 +132,8 @@ def register_tile(task: ProductTask, target: Target, width: int, row_cycles: flo
 
     # A matrix that is read once streams best in short lines: the hardware follows each on its way down the rows.
     widest = 8 if task.rows > 2 else max(1, _STREAM_BYTES // (width * task.right_bytes))
-    return min((tile for tile in _register_tiles(target) if tile[1] <= widest), key=cycles)
+    tallest = _GRID_ROWS if task.left_grid is not None else 14
+    return min((tile for tile in _register_tiles(target) if tile[0] <= tallest and tile[1] <= widest), key=cycles)
 
 
 def _register_tiles(target: Target) -> Iterator[tuple[int, int]]:
@@ -150,6 +154,6 @@ def packing(choice: Choice) -> Choice:
     packs_right = choice.kind == "packed"
     # A left operand whose terms lie apart costs a cache line a number, again for every panel.
     far = abs(task.left[1]) * task.left_bytes >= 256
-    packs_left = far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
+    packs_left = task.left_grid is None and far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
     choice = choice._replace(packs_left=packs_left or task.left_value is not None, packs_right=packs_right)
     return choice._replace(has_left_lines=task.left_value is not None and task.left[1] == 1 and not packs_left)

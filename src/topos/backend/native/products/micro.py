@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from topos.backend.native.products.grids import OFFSET_BYTES, grid_rows
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.regions import Regions
@@ -43,12 +44,18 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
         text.do(f"%room = alloca [{shape.rows * shape.vectors} x {lanes.vector}], align 64")
     places = [(row, vector) for row in range(shape.rows) for vector in range(shape.vectors)]
 
+    rows = grid_rows(text, shape.rows) if choice.task.left_grid is not None else None
+
     def step(_: str, values: Sequence[str]) -> list[str]:
         left, right, *sums = values
+        offset = text.let(f"load i64, ptr {left}, align 8") if rows is not None else ""
         rights = [_right(text, kind, shape, right, vector) for vector in range(shape.vectors)]
         after: list[str] = []
         for row in range(shape.rows):
-            spread = _left(text, kind, left, row)
+            if rows is None:
+                spread = _left(text, kind, left, row)
+            else:
+                spread = kind.left.splat(text, text.at(rows[row], offset), wide=False)
             for vector in range(shape.vectors):
                 after.append(lanes.fma(text, spread, rights[vector], sums[len(after)]))
         left_bytes, right_bytes = _strides(kind, shape)
@@ -66,6 +73,7 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
         _accumulate(text, kind, shape, totals, sums)
     arguments = "ptr noalias %left, ptr noalias %right, ptr %out, ptr %totals, i64 %terms, i1 %first, i1 %last"
     arguments += ", i64 %row, i64 %column" + ", ptr %arguments, i64 %product" * (kind.epilogue is not None)
+    arguments += ", ptr noalias %grid" * (rows is not None)
     head = f"internal void {micro_name(kind, shape)}({arguments}) noinline nounwind"
     assert choice.task.terms
     return text.function(head)
@@ -97,6 +105,7 @@ def _strides(kind: Kind, shape: Shape) -> tuple[int, int]:
     """Bytes from one term to the next, on the left and on the right."""
     choice, lanes = kind.choice, kind.lanes
     left = choice.left_steps[1] * lanes.wide_bytes if choice.packs_left else choice.task.left[1] * kind.left.item_bytes
+    left = left if choice.task.left_grid is None else OFFSET_BYTES
     right = choice.task.right[0] * kind.right.item_bytes
     return left, shape.vectors * lanes.width * lanes.wide_bytes if choice.packs_right else right
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topos.backend.native.products.choice import BLOCK, Choice
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.text import Text
 from topos.tensor.memory import LINE, whole_lines
@@ -44,7 +45,8 @@ class Regions:
         self.right = groups * self.group_bytes * (choice.packs_left and choice.shared != "left")
         packs_right = choice.packs_right and choice.shared != "right"
         self.totals = self.right + choice.chunk * self.panel_bytes * packs_right
-        self.worker_bytes = self.totals + whole_lines(rows * columns * lanes.wide_bytes * waits)
+        self.grid = self.totals + whole_lines(rows * columns * lanes.wide_bytes * waits)
+        self.worker_bytes = self.grid + (grid_bytes(choice) if choice.task.left_grid is not None else 0)
 
     def scratch_bytes(self, tiles: int) -> int:
         """The whole, from any address on; there may be as many workers as tiles."""
@@ -55,6 +57,11 @@ class Regions:
         """Where a block of one product's shared operand begins."""
         here = text.at(base, text.mul(product, self.product_bytes))
         return text.at(here, text.mul(block, self.block_bytes))
+
+
+def grid_bytes(choice: Choice) -> int:
+    """What the offsets of a block of terms take, and the pointers of a row group."""
+    return whole_lines(8 * (BLOCK + choice.rows.largest))
 
 
 def base(text: Text, pointer: str) -> str:

@@ -29,6 +29,22 @@ class Computed(NamedTuple):
     is_turned: bool = False
 
 
+Axes = tuple[tuple[int, int], ...]
+"""Extents and strides, in elements, of what one axis steps through, the last one fastest."""
+
+
+class Grid(NamedTuple):
+    """Where a left operand lies whose rows and terms step through several axes: the windows of an image, say.
+
+    The terms of product `i` of the batch begin at term `first + i * step` of these axes.
+    """
+
+    rows: Axes
+    terms: Axes
+    first: int = 0
+    step: int = 0
+
+
 class ProductTask(NamedTuple):
     """`out[..., i, j] = sum over k of left[..., i, k] * right[..., k, j]`, in the reference's order.
 
@@ -36,7 +52,7 @@ class ProductTask(NamedTuple):
     either under f64): it is widened as it is read, which is exact, so the product is that of the cast operand. Strides
     count elements and may be 0 (broadcast) or negative, but the results must not overlap; element `[0, ..., 0]` of each
     operand lies at its pointer. `left` strides over (rows, terms), `right` over (terms, columns), `out` over (rows,
-    columns).
+    columns). A `left_grid` says where the left operand lies instead of strides; the form to compute is then the given.
     """
 
     element: str
@@ -49,6 +65,7 @@ class ProductTask(NamedTuple):
     batch: tuple[Batch, ...] = ()
     left_element: str = ""
     right_element: str = ""
+    left_grid: Grid | None = None
     left_value: Computed | None = None
     right_value: Computed | None = None
     pointers: int = 0

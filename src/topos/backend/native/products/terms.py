@@ -49,10 +49,15 @@ def block_tasks(task: ProductTask) -> list[tuple[ProductTask, Span]]:
         out=out,
         batch=(Batch(whole, BLOCK * task.left[1], BLOCK * task.right[0], _block_bytes(task) // task.wide_bytes),),
     )
+    grid = task.left_grid
+    if grid is not None:
+        wide = wide._replace(left_grid=grid._replace(step=BLOCK))
     room = room_bytes(task)
     found = [(wide, Span(room, 0, 0, 0))]
     if rest:
         start = whole * BLOCK
+        if grid is not None:
+            wide = wide._replace(left_grid=grid._replace(first=start))
         left, right = start * task.left[1] * task.left_bytes, start * task.right[0] * task.right_bytes
         found.append((wide._replace(terms=rest, batch=()), Span(room, whole * _block_bytes(task), left, right)))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.copies import Copies, left_functions, panel_shapes, right_functions
 from topos.backend.native.products.frame import Work, frame
+from topos.backend.native.products.grids import OFFSET_BYTES, list_rows, list_terms
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.micro import Shape, Totals, micro, micro_name
 from topos.backend.native.products.regions import Regions
@@ -60,6 +61,9 @@ class _Tile:
     def block(self) -> None:
         """One block: pack what this tile packs, run the register tiles."""
         text, choice, work = self.text, self.kind.choice, self.work
+        if choice.task.left_grid is not None:
+            first = text.add(text.mul(work.product, choice.task.left_grid.step), choice.task.left_grid.first)
+            list_terms(self.kind, text, self._grid(0), text.add(first, self.copies.place[1]), self.copies.terms)
         if choice.packs_left and choice.shared != "left":
             self.copies.groups(*work.groups, work.groups[0], work.scratch)
         if not choice.packs_right:
@@ -82,6 +86,8 @@ class _Tile:
             self.kind.choice.rows.each(self.text, index, 0, 0, lambda rows, _: panels(index, row, rows))
 
         def panels(index: str, row: str, rows: int) -> None:
+            if self.kind.choice.task.left_grid is not None:
+                list_rows(self.kind, self.text, self._grid(BLOCK), self.work.left, row, rows)
             self.text.loop(first, end, 1, lambda panel, _: self.tile(index, row, rows, panel, first))
 
         self.text.loop(*self.work.groups, 1, lambda index, _: group(index))
@@ -96,6 +102,7 @@ class _Tile:
         arguments = f"ptr {left}, ptr {right}, ptr {out}, ptr {totals}, i64 {self.copies.terms}"
         arguments += f", i1 {self.first}, i1 {self.last}, i64 {row}, i64 {column}"
         arguments += f", ptr %arguments, i64 {self.work.product}" * (self.kind.epilogue is not None)
+        arguments += f", ptr {self._grid(BLOCK)}" if task.left_grid is not None else ""
 
         def call(vectors: int, active: int) -> None:
             text.do(f"call void {micro_name(self.kind, Shape(rows, vectors, active))}({arguments})")
@@ -105,11 +112,17 @@ class _Tile:
     def left(self, group: str, row: str) -> str:
         """Where the left operand of a register tile begins."""
         choice = self.kind.choice
+        if choice.task.left_grid is not None:
+            return self._grid(0)
         if choice.shared == "left":
             return self.copies.group_place(self.shared, group, "0")
         if choice.packs_left:
             return self.copies.group_place(self.work.scratch, group, self.work.groups[0])
         return self.text.at(self.copies.left, self.text.mul(row, choice.task.left[0] * self.kind.left.item_bytes))
+
+    def _grid(self, place: int) -> str:
+        """The offsets of the terms, and behind those of a whole block the pointers of the rows."""
+        return self.text.at(self.work.scratch, self.regions.grid + place * OFFSET_BYTES)
 
     def right(self, panel: str, column: str, first_panel: str) -> str:
         """Where the right operand of a register tile begins."""

@@ -1,0 +1,50 @@
+"""Operands whose rows and terms step through several axes: read where they lie, by offsets worked out beforehand.
+
+A place is the offset of its row plus the offset of its term. A tile of work lists the offsets of a block of terms once;
+a row group has a pointer for each of its rows.
+"""
+
+from __future__ import annotations
+
+from topos.backend.native.products.frame import digit
+from topos.backend.native.products.kind import Kind
+from topos.backend.native.products.task import Axes
+from topos.backend.native.products.text import Text
+
+OFFSET_BYTES = 8
+"""One offset, or one pointer."""
+
+
+def list_terms(kind: Kind, text: Text, to: str, first: str, terms: str) -> None:
+    """The offsets of `terms` terms from `first` on, in bytes."""
+    grid = kind.choice.task.left_grid
+    assert grid is not None
+
+    def one(term: str) -> None:
+        offset = _offset(text, grid.terms, text.add(first, term), kind.left.item_bytes)
+        text.do(f"store i64 {offset}, ptr {text.at(to, text.mul(term, OFFSET_BYTES))}, align {OFFSET_BYTES}")
+
+    text.loop("0", terms, 1, lambda term, _: one(term))
+
+
+def list_rows(kind: Kind, text: Text, to: str, base: str, first: str, rows: int) -> None:
+    """The pointers of some rows from `first` on."""
+    grid = kind.choice.task.left_grid
+    assert grid is not None
+    for row in range(rows):
+        pointer = text.at(base, _offset(text, grid.rows, text.add(first, row), kind.left.item_bytes))
+        text.do(f"store ptr {pointer}, ptr {text.at(to, row * OFFSET_BYTES)}, align {OFFSET_BYTES}")
+
+
+def grid_rows(text: Text, rows: int) -> list[str]:
+    """The pointers of the rows of a register tile."""
+    places = (text.at("%grid", row * OFFSET_BYTES) for row in range(rows))
+    return [text.let(f"load ptr, ptr {place}, align {OFFSET_BYTES}") for place in places]
+
+
+def _offset(text: Text, axes: Axes, index: str, size: int) -> str:
+    offset, rest = "0", index
+    for place, (extent, stride) in reversed(list(enumerate(axes))):
+        here, rest = digit(text, rest, extent) if place else (rest, "0")
+        offset = text.add(offset, text.mul(here, stride * size))
+    return offset
