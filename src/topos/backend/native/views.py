@@ -30,8 +30,8 @@ class View(NamedTuple):
     """A value of `shape` whose place `(i, j, ...)` is number `offset + i * strides[0] + ...` of the buffer of `row`.
 
     The buffer of a selection is counted as if its one-hot rows were written out. Where a guard, the innermost first,
-    says so, it is a fill instead. A matrix on a `grid`, which products read, has the axes of its rows and of its columns
-    there instead of strides.
+    says so, it is a fill instead. A matrix on a `grid`, which products read, has the axes of its rows and of its
+    columns there instead of strides.
     """
 
     row: int

@@ -11,6 +11,7 @@ __all__ = [
     "Definition",
     "Epilogue",
     "Finish",
+    "Grid",
     "Line",
     "Prepacked",
     "ProductTask",
