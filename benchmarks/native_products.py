@@ -61,7 +61,7 @@ def text_of_probe(name: str, size: int) -> str:
     share = size // PROBE_TILES // 512 * 512
     lanes = range(8)
     lines = [
-        f"define void @{name}(ptr %arguments, i64 %tile) nounwind {{",
+        f"define void @{name}(ptr %arguments, i64 %tile, i64 %worker) nounwind {{",
         "entry:",
         "  %from = load ptr, ptr %arguments, align 8",
         "  %slot = getelementptr i8, ptr %arguments, i64 8",

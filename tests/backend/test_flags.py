@@ -157,7 +157,7 @@ def modes_of_tiles(tiles: int) -> set[int]:
     text = """
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare i32 @usleep(i32)
-define void @seen(ptr %words, i64 %tile) {
+define void @seen(ptr %words, i64 %tile, i64 %worker) {
   %word = getelementptr i32, ptr %words, i64 %tile
   call void @llvm.x86.sse.stmxcsr(ptr %word)
   %unused = call i32 @usleep(i32 200)

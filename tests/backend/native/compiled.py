@@ -68,13 +68,13 @@ class Compiled:
         self._engine = llvm.create_mcjit_compiler(module, machine(target, level))
         self._engine.finalize_object()
         address = self._engine.get_function_address(kernel.name)
-        self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(address)
+        self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
 
     def __call__(self, *buffers: Array) -> None:
         """Runs every tile over the buffers."""
         arguments = (ctypes.c_void_p * len(buffers))(*(buffer.ctypes.data for buffer in buffers))
         for tile in range(self.kernel.tiles):
-            self.function(arguments, tile)
+            self.function(arguments, tile, self.kernel.tiles - 1 - tile)
 
 
 _kept: dict[tuple[Kernel, Target], Compiled] = {}

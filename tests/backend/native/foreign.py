@@ -28,7 +28,7 @@ _MAIN = """
 #include <stdlib.h>
 #include <string.h>
 
-typedef void kernel(void **arguments, int64_t tile);
+typedef void kernel(void **arguments, int64_t tile, int64_t worker);
 %(declared)s
 static kernel *const kernels[] = {%(listed)s};
 static FILE *job;
@@ -66,7 +66,7 @@ int main(int count, char **names) {
     arguments[operands] = scratch;
     for (int64_t left = word(); left > 0; left--) {
       kernel *run = kernels[word()];
-      for (int64_t tile = word() - 1; tile >= 0; tile--) run(arguments, tile);
+      for (int64_t tile = word() - 1, last = tile; tile >= 0; tile--) run(arguments, tile, last - tile);
     }
     free(arguments);
     free(scratch);

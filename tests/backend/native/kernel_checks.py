@@ -126,13 +126,13 @@ def run_call(call: Call, addresses: list[int], target: Target) -> None:
 
 
 def run_tiles(kernel: Kernel, block: int, target: Target) -> None:
-    """The kernel's tiles, in a drawn order."""
+    """The kernel's tiles, in a drawn order, each by a worker of its own or all by the last."""
     library: Library = compiled("\n".join([*kernel.helpers, kernel.text]), target)
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.addresses[kernel.name])
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(library.addresses[kernel.name])
     tiles = list(range(kernel.tiles))
     random.Random(kernel.name).shuffle(tiles)
-    for tile in tiles:
-        function(block, tile)
+    for worker, tile in enumerate(tiles):
+        function(block, tile, worker if len(tiles) % 2 else len(tiles) - 1)
 
 
 def check_result(spec: Spec, row: int, memory: np.ndarray, wanted: Tensor) -> None:

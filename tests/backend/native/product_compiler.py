@@ -64,7 +64,7 @@ class CompiledKernel:
         engine.finalize_object()
         _KEPT.append(engine)
         address = engine.get_function_address(kernel.name)
-        self.run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(address)
+        self.run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
 
 
 def task_of(left: Any, right: Any, out: Any, element: str) -> ProductTask:
@@ -97,15 +97,19 @@ class Compiled:
             tiles = list(range(function.kernel.tiles))
             random.Random(7).shuffle(tiles)
             shares = [tiles[start::threads] for start in range(threads)]
-            workers = [threading.Thread(target=_run, args=(function, block, share)) for share in shares[1:]]
+            workers = [
+                threading.Thread(target=_run, args=(function, block, share, worker))
+                for worker, share in enumerate(shares)
+                if worker and share
+            ]
             [worker.start() for worker in workers]
-            _run(function, block, shares[0])
+            _run(function, block, shares[0], 0)
             [worker.join() for worker in workers]
 
 
-def _run(function: CompiledKernel, block: Any, tiles: list[int]) -> None:
+def _run(function: CompiledKernel, block: Any, tiles: list[int], worker: int) -> None:
     for tile in tiles:
-        function.run(block, tile)
+        function.run(block, tile, worker)
 
 
 def block_of(arrays: Sequence[Any]) -> Any:

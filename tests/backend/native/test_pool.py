@@ -20,7 +20,7 @@ TEXTS = [TILE, REPEATING]
 
 # Nested: each tile runs 4 more through the function of its arguments' first word.
 NESTED = """
-define void @nested(ptr %table, i64 %tile) {
+define void @nested(ptr %table, i64 %tile, i64 %worker) {
   %run = load ptr, ptr %table
   %at1 = getelementptr ptr, ptr %table, i64 1
   %function = load ptr, ptr %at1
@@ -61,6 +61,50 @@ def test_every_tile_runs_once_on_any_number_of_threads(made, count):
     for _ in range(100):
         made.run(library.addresses["tile"], address_of(words), 97)
     assert (words == 200).all()
+
+
+# Of the words behind the tiles each worker has one, which nobody else may have at the same time.
+NUMBERED = """
+declare void @usleep(i32)
+define void @numbered(ptr %words, i64 %tile, i64 %worker) {
+entry:
+  %at = add i64 %worker, TILES
+  %mine = getelementptr i64, ptr %words, i64 %at
+  %before = atomicrmw xchg ptr %mine, i64 1 seq_cst
+  %free = icmp eq i64 %before, 0
+  br i1 %free, label %work, label %end
+work:
+  call void @usleep(i32 50)
+  %number = add i64 %worker, 1
+  %word = getelementptr i64, ptr %words, i64 %tile
+  store i64 %number, ptr %word
+  store atomic i64 0, ptr %mine seq_cst, align 8
+  br label %end
+end:
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("tiles", [2, 5, 40])
+def test_workers_at_the_same_time_have_different_numbers(made, tiles):
+    made.threads(8)
+    library = compiled(NUMBERED.replace("TILES", str(tiles)))
+    for _ in range(20):
+        words = np.zeros(2 * tiles, np.int64)
+        made.run(library.addresses["numbered"], address_of(words), tiles)
+        numbers = words[:tiles]
+        assert (numbers >= 1).all()
+        assert numbers.max() <= tiles
+        assert not words[tiles:].any()
+
+
+def test_the_dispatcher_takes_the_first_tiles_and_the_others_the_last(made):
+    made.threads(2)
+    library = compiled(NUMBERED.replace("TILES", "40"))
+    words = np.zeros(80, np.int64)
+    made.run(library.addresses["numbered"], address_of(words), 40)
+    assert words[:40].tolist() == sorted(words[:40])
 
 
 def test_threads_that_fell_asleep_are_woken(made):
@@ -116,7 +160,7 @@ def test_both_threads_take_part(made):
         pytest.skip("one processor")
     text = """
     declare void @usleep(i32)
-    define void @nap(ptr %arguments, i64 %tile) {
+    define void @nap(ptr %arguments, i64 %tile, i64 %worker) {
       call void @usleep(i32 2000)
       ret void
     }
@@ -208,7 +252,7 @@ START = """
     from topos.tensor.memory import address_of
     threads(4)
     TILE = '''
-    define void @tile(ptr %arguments, i64 %tile) {
+    define void @tile(ptr %arguments, i64 %tile, i64 %worker) {
       %word = getelementptr i64, ptr %arguments, i64 %tile
       %before = atomicrmw add ptr %word, i64 1 monotonic
       ret void
@@ -354,7 +398,7 @@ define void @halve(ptr %table) noinline {
   store double %y, ptr %table
   ret void
 }
-define void @halve_tile(ptr %table, i64 %tile) {
+define void @halve_tile(ptr %table, i64 %tile, i64 %worker) {
   %word = getelementptr double, ptr %table, i64 %tile
   call void @halve(ptr %word)
   ret void

@@ -23,7 +23,7 @@ from .compiled import Compiled, host
 Array = np.ndarray[Any, np.dtype[Any]]
 PLAIN = Target("x86-64-v3", "", 32, True)
 TRIANGLE = """\
-define void @NAME(ptr %arguments, i64 %tile) nounwind {
+define void @NAME(ptr %arguments, i64 %tile, i64 %worker) nounwind {
 entry:
   %v1 = load ptr, ptr %arguments, align 8
   %v2 = load <8 x float>, ptr %v1, align 4

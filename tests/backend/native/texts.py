@@ -10,7 +10,7 @@ def adding(number: int, name: str = "f") -> str:
 
 # Adds 1 to the tile's word of the arguments.
 TILE = """
-define void @tile(ptr %arguments, i64 %tile) {
+define void @tile(ptr %arguments, i64 %tile, i64 %worker) {
   %word = getelementptr i64, ptr %arguments, i64 %tile
   %before = atomicrmw add ptr %word, i64 1 monotonic
   ret void

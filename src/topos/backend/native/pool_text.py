@@ -1,12 +1,16 @@
 """The thread pool as LLVM text: how a job is posted, taken tile by tile, and waited for.
 
-A job is a function, its arguments and a number of tiles. Posting it writes these, then `left`, the count of tiles that
-nobody has taken. Whoever finds `left` above 0 takes one by compare-and-swap from `left` to `left - 1`; the tile is
-`tiles - left`. The job cannot end before that tile is done, so what is read after taking is of the same job, however
-late the worker came: a worker that saw an older job finds `left` at 0, or takes part in the newer one. The dispatcher
-takes tiles like everybody else, then waits until the others' `done` adds up. Whoever takes part has a number of its own,
-told to every tile that it runs: the dispatcher 0, the others the next one of `joined` at their first tile. `busy` lets one job in at a time; whoever
-finds it taken, a tile that dispatches included, runs its own tiles in a loop, and so nothing ever waits in a circle.
+A job is a function, its arguments and a number of tiles, below 2**32. Posting it writes these, then `left`: the count
+of tiles that nobody has taken, and in its upper half, until none is left, how many were taken from the end. Whoever
+finds `left` above 0 takes one by compare-and-swap: the dispatcher the first that is left, the others the last. So from
+kernel to kernel a thread has about the same part of the work, and what it wrote is still in its caches. The job cannot
+end before that tile is done, so what is read after taking is of the same job, however late the worker came: a worker
+that saw an older job finds `left` at 0, or takes part in the newer one. The dispatcher then waits until the others'
+`done` adds up.
+
+Whoever takes part has a number of its own, told to every tile that it runs: the dispatcher 0, the others the next of
+`joined` at their first tile. `busy` lets one job in at a time; whoever finds it taken, a tile that dispatches included,
+runs its own tiles in a loop, and so nothing ever waits in a circle.
 """
 
 from __future__ import annotations
@@ -61,9 +65,9 @@ def pool_text(kind: str, wait: str) -> str:
 
 
 _PLACES = {
-    "LEFT": LEFT, "FUNCTION": FUNCTION, "ARGUMENTS": ARGUMENTS, "TILES": TILES, "DONE": DONE, "JOINED": JOINED, "BUSY": BUSY,
-    "SLEEPERS": SLEEPERS, "EPOCH": EPOCH, "WORKERS": WORKERS, "SPIN": SPIN, "SEQUENCE": SEQUENCE, "MUTEX": _MUTEX,
-    "CONDITION": _CONDITION,
+    "LEFT": LEFT, "FUNCTION": FUNCTION, "ARGUMENTS": ARGUMENTS, "TILES": TILES, "DONE": DONE, "JOINED": JOINED,
+    "BUSY": BUSY, "SLEEPERS": SLEEPERS, "EPOCH": EPOCH, "WORKERS": WORKERS, "SPIN": SPIN, "SEQUENCE": SEQUENCE,
+    "MUTEX": _MUTEX, "CONDITION": _CONDITION,
 }  # fmt: skip
 
 
@@ -92,9 +96,10 @@ end:
   ret void
 }
 
-; Takes tiles until none is left; how many it ran. A number below 0 is none yet.
+; Takes tiles until none is left; how many it ran. Who helps has a number below 0: none yet.
 define internal i64 @take_part(i64 %number) nounwind {
 entry:
+  %helps = icmp slt i64 %number, 0
   br label %look
 look:
   %ran = phi i64 [ 0, %entry ], [ %ran, %take ], [ %ran_more, %run ]
@@ -103,7 +108,12 @@ look:
   %some = icmp ne i64 %left, 0
   br i1 %some, label %take, label %end
 take:
-  %fewer = sub i64 %left, 1
+  %untaken = and i64 %left, 4294967295
+  %from_end = lshr i64 %left, 32
+  %step = select i1 %helps, i64 4294967295, i64 -1
+  %fewer_of_job = add i64 %left, %step
+  %is_last = icmp eq i64 %untaken, 1
+  %fewer = select i1 %is_last, i64 0, i64 %fewer_of_job
   %swap = cmpxchg ptr $LEFT$, i64 %left, i64 %fewer acq_rel monotonic, align 8
   %taken = extractvalue { i64, i1 } %swap, 1
   br i1 %taken, label %taken_one, label %look
@@ -118,7 +128,11 @@ run:
   %function = load ptr, ptr $FUNCTION$, align 8
   %arguments = load ptr, ptr $ARGUMENTS$, align 8
   %tiles = load i64, ptr $TILES$, align 8
-  %tile = sub i64 %tiles, %left
+  %not_first = add i64 %untaken, %from_end
+  %first = sub i64 %tiles, %not_first
+  %behind = add i64 %from_end, 1
+  %last = sub i64 %tiles, %behind
+  %tile = select i1 %helps, i64 %last, i64 %first
   call void %function(ptr %arguments, i64 %tile, i64 %worker)
   %ran_more = add i64 %ran, 1
   br label %look
