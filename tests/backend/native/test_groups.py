@@ -16,7 +16,8 @@ pytest.importorskip("llvmlite")
 
 from topos.backend.native import stream
 from topos.backend.native import target as targets
-from topos.backend.native.groups import MOST_SCHEDULED, Lowering, declined
+from topos.backend.native.groups import Lowering
+from topos.backend.native.lowered import MOST_SCHEDULED, declined
 from topos.backend.native.padding import padded
 from topos.backend.native.views import Guard, View, dense
 from topos.backend.native.writers import write
