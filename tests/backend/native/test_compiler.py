@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from topos.backend.native import compiler, counts, llvm, target
-from topos.backend.native.compiler import CompilationError, compiled
+from topos.backend.native.compiler import compiled
+from topos.backend.native.emission import CompilationError
 
 from .texts import adding
 
@@ -105,7 +106,8 @@ def test_refusals_that_are_kept_hold_nothing_of_llvm(script):
     """Collected late, on another thread and in any order, the frames of an exception free nothing of LLVM's."""
     text = """
         import gc
-        from topos.backend.native.compiler import CompilationError, compiled
+        from topos.backend.native.compiler import compiled
+        from topos.backend.native.emission import CompilationError
         unfit = "define void @f(i64 %x) {\\na:\\n  br label %b\\nb:\\n  %z = phi i64 [0, %b]\\n  ret void\\n}\\n"
         alone = "declare void @nowhere()\\ndefine void @f() {\\n  call void @nowhere()\\n  ret void\\n}\\n"
         for text in [unfit, alone] * 20:

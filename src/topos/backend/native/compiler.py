@@ -1,7 +1,7 @@
 """LLVM text to machine code that can be called.
 
 A text is compiled to an object by itself, so that equal kernels are compiled once, the cache on disk holds them one by
-one, and a Ctrl-C waits for one kernel at most. A `Library` is several objects loaded together.
+one, and several are made at a time (`emission`). A `Library` is several objects loaded together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ctypes
 import re
 import time
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache as once
 from functools import partial
@@ -18,13 +18,10 @@ from typing import Any, NamedTuple
 
 from topos._version import __version__
 from topos.backend.native import cache, counts
+from topos.backend.native.emission import CODE_GENERATION_LEVEL, CompilationError, Emission, Wanted, machine, optimised
 from topos.backend.native.llvm import ask, binding, later
 from topos.backend.native.target import Target, current
-from topos.errors import ToposError
 
-# Scalar replacement, then code generation level 1: the same machine code as level 2 and 3, and the same speed as after
-# the whole pipeline of -O2, in half its time.
-CODE_GENERATION_LEVEL = 1
 # The large code model, because the loader may put the sections of an object further apart than the small one reaches;
 # measured, it costs nothing in loops.
 OPTIONS = f"always-inline sroa level={CODE_GENERATION_LEVEL} static large"
@@ -35,10 +32,6 @@ _TakesPointer = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _DEFINED = re.compile(r"^define (?!internal |private )[^@\n]*@([\w.$-]+)\(", re.MULTILINE)
 _DECLARED = re.compile(r"^declare [^@\n]*@(?!llvm\.)([\w.$-]+)\(", re.MULTILINE)
-
-
-class CompilationError(ToposError):
-    """LLVM refuses a text, or texts do not fit together: a fault of whoever wrote them."""
 
 
 class Piece(NamedTuple):
@@ -108,7 +101,7 @@ def function(library: Library, name: str) -> Callable[[int], None]:
 def assembly(text: str, target: Target | None = None) -> str:
     """The text as assembly, to read."""
     target = current() if target is None else target
-    return ask(lambda: str(_machine(target).emit_assembly(_optimised(text, target))))
+    return ask(lambda: str(machine(target).emit_assembly(optimised(text, _described(_DEFINED.findall(text)), target))))
 
 
 def _key(text: str, target: Target) -> str:
@@ -155,15 +148,18 @@ def _kept(pieces: Sequence[Piece]) -> list[bytes | None]:
 
 
 def _objects(texts: Sequence[str], pieces: Sequence[Piece], target: Target) -> list[bytes]:
-    """The object of each text; those that nobody has are made one after another."""
-    on_disk, objects = cache.current(), []
-    for text, piece, content in zip(texts, pieces, _kept(pieces), strict=True):
-        if content is None:
-            content, fresh = ask(partial(_made, text, piece, target))
-            if fresh and on_disk is not None:
-                on_disk.put(piece.key, content)
-        objects.append(content)
-    return objects
+    """The object of each text; those that nobody has are made together."""
+    kept = dict(zip((piece.key for piece in pieces), _kept(pieces), strict=True))
+    missing = [(text, piece) for text, piece in zip(texts, pieces, strict=True) if kept[piece.key] is None]
+    emission = Emission([Wanted(text, piece.key, _described(piece.defines)) for text, piece in missing], target)
+    on_disk = cache.current()
+    while emission.left:
+        made, fresh = ask(partial(_made, emission))
+        kept.update(made)
+        if on_disk is not None:
+            for key in fresh:
+                on_disk.put(key, made[key])
+    return [content for content in kept.values() if content is not None]
 
 
 def _described(names: Sequence[str]) -> str:
@@ -194,45 +190,12 @@ def _remember(key: str, content: bytes) -> bool:
     return True
 
 
-def _made(text: str, piece: Piece, target: Target) -> tuple[bytes, bool]:
-    """The object of a text, and whether it was made just now: another thread may have asked first."""
-    if (content := _recalled(piece.key)) is not None:
-        return content, False
-    began = time.perf_counter()
-    content = bytes(_machine(target).emit_object(_optimised(text, target)))
-    _remember(piece.key, content)
-    counts.count(counts.COLD, _described(piece.defines), time.perf_counter() - began)
-    return content, True
-
-
-def _optimised(text: str, target: Target) -> Any:
-    llvm, machine = binding(), _machine(target)
-    # A context of its own: the types and constants of the shared one would never be freed.
-    try:
-        module = llvm.parse_assembly(text, llvm.create_context())
-    except RuntimeError as error:
-        raise CompilationError(f"LLVM refuses {_described(_DEFINED.findall(text))}: {error}") from None
-    try:
-        module.triple, module.data_layout = machine.triple, str(machine.target_data)
-        module.verify()
-    except RuntimeError as error:
-        module.close()  # before its context, which goes first where a traceback is what holds them
-        raise CompilationError(f"LLVM refuses {_described(_DEFINED.findall(text))}: {error}") from None
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
-    passes = llvm.create_new_module_pass_manager()
-    if "alwaysinline" in text:
-        passes.add_always_inliner_pass()
-    passes.add_sroa_pass()
-    passes.run(module, builder)
-    return module
-
-
-@once
-def _machine(target: Target) -> Any:
-    llvm = binding()
-    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=CODE_GENERATION_LEVEL, reloc="static", codemodel="jitdefault"
-    )
+def _made(emission: Emission) -> tuple[dict[str, bytes], list[str]]:
+    """The objects of some texts, and which were made just now: another thread may have asked first."""
+    known = {wanted.key: found for wanted in emission.left if (found := _recalled(wanted.key)) is not None}
+    emission.left = deque(wanted for wanted in emission.left if wanted.key not in known)
+    fresh = emission.step()
+    return {**known, **fresh}, [key for key, content in fresh.items() if _remember(key, content)]
 
 
 def _loaded(pieces: Sequence[Piece], objects: Sequence[bytes], target: Target) -> Library:
@@ -242,9 +205,9 @@ def _loaded(pieces: Sequence[Piece], objects: Sequence[bytes], target: Target) -
         return library
     llvm = binding()
     module = llvm.parse_assembly("", llvm.create_context())
-    machine = llvm.Target.from_triple(_machine(target).triple).create_target_machine(jit=True)
+    own = llvm.Target.from_triple(machine(target).triple).create_target_machine(jit=True)
     # LLVM knows the process's own functions (those of libc) from the first engine on, and not before.
-    engine = llvm.create_mcjit_compiler(module, machine)
+    engine = llvm.create_mcjit_compiler(module, own)
     try:
         names = _checked_names(pieces)
         for content in objects:

@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from topos.backend.native import cache, manifest
-from topos.backend.native.compiler import CompilationError, Library, compiled, restored
+from topos.backend.native.compiler import Library, compiled, restored
+from topos.backend.native.emission import CompilationError
 from topos.backend.native.executable import Executable
 from topos.backend.native.fingerprint import fingerprint
 from topos.backend.native.llvm import available
