@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.kind import Kind
@@ -31,7 +30,7 @@ def pack_left(kind: Kind, rows: int, target: Target) -> str:
     if term_stride != 1 or row_stride == 1:
         group.lines()
     else:
-        _in_squares(kind, text, group.square, group.lines)
+        _in_pieces(kind, text, group.lanes, group.piece, group.lines)
     arguments = "ptr noalias %from, ptr noalias %to, i64 %terms, i64 %last"
     return text.function(f"internal void @{kind.name}_left_{rows}({arguments}) noinline nounwind")
 
@@ -68,18 +67,18 @@ class _Group:
             number = text.at(goal, row * column.wide_bytes)
             text.do(f"store {column.scalar} {column.number(text, place)}, ptr {number}, align {column.wide_bytes}")
 
-    def square(self, term: str) -> None:
-        """As many terms as lanes from a term on, transposed in registers."""
+    def piece(self, term: str) -> None:
+        """Some terms from a term on, transposed in registers."""
         text, lanes, wide = self.text, self.lanes, self.lanes.wide_bytes
         rows, goal = self._places(term)
-        for line in range(0, self.rows * lanes.width * wide, 64):
+        for line in range(0, self.rows * lanes.piece * wide, 64):
             prefetch(text, text.at(goal, line + _AHEAD_BYTES), write=True, locality=3)
         firsts = range(0, self.rows, lanes.width)
-        parts = [lanes.turned(text, rows[first : first + lanes.width]) for first in firsts]
+        parts = [lanes.turned(text, rows[first : first + lanes.width], lanes.piece) for first in firsts]
         # In this order what a vector holds beyond the rows is overwritten by the next term.
-        for step in range(lanes.width):
-            for first, square in zip(firsts, parts, strict=True):
-                lanes.keep(text, text.at(goal, step * self.step_bytes + first * wide), square[step], lanes.width)
+        for step in range(lanes.piece):
+            for first, part in zip(firsts, parts, strict=True):
+                lanes.keep(text, text.at(goal, step * self.step_bytes + first * wide), part[step], lanes.width)
 
 
 def pack_right(kind: Kind, vectors: int, active: int) -> str:
@@ -126,8 +125,8 @@ def _vector(kind: Kind, name: str) -> str:
         for further, value in enumerate(values([text.at(source, place) for place in places])):
             lanes.keep(text, text.at(goal, text.let(f"mul i64 %pitch, {further}")), value, width)
 
-    def square(term: str) -> None:
-        copied(term, partial(lanes.turned, text))
+    def piece(term: str) -> None:
+        copied(term, lambda lines: lanes.turned(text, lines, lanes.piece))
 
     def line(term: str, _: Sequence[str]) -> None:
         copied(term, lambda lines: [lanes.beside(text, lines)])
@@ -135,7 +134,7 @@ def _vector(kind: Kind, name: str) -> str:
     def all_lines() -> None:
         text.loop("0", "%terms", 1, line)
 
-    _in_squares(kind, text, square, all_lines)
+    _in_pieces(kind, text, lanes, piece, all_lines)
     arguments = "ptr noalias %from, ptr noalias %to, i64 %terms, i64 %pitch, i64 %last"
     return text.function(f"internal void {name}({arguments}) noinline nounwind")
 
@@ -173,19 +172,19 @@ class _Panel:
         self.text.loop("0", "%terms", 1, step)
 
 
-def _in_squares(kind: Kind, text: Text, square: Callable[[str], None], lines: Callable[[], None]) -> None:
-    """Squares over all terms, the last one shifted back onto terms that were copied before; too few line by line."""
-    width, terms = kind.lanes.width, kind.choice.task.terms
+def _in_pieces(kind: Kind, text: Text, lanes: Lanes, piece: Callable[[str], None], lines: Callable[[], None]) -> None:
+    """Pieces over all terms, the last one shifted back onto terms that were copied before; too few line by line."""
+    step, terms = lanes.piece, kind.choice.task.terms
     rest = terms % BLOCK
-    if terms < width:
+    if terms < step:
         lines()
         return
 
-    def squares() -> None:
-        last = text.let(f"sub i64 %terms, {width}")
-        text.loop("0", "%terms", width, lambda term, _: square(text.least(term, last) if rest % width else term))
+    def pieces() -> None:
+        last = text.let(f"sub i64 %terms, {step}")
+        text.loop("0", "%terms", step, lambda term, _: piece(text.least(term, last) if rest % step else term))
 
-    if 0 < rest < width:
-        text.when(text.less("%terms", width), lines, squares)
+    if 0 < rest < step:
+        text.when(text.less("%terms", step), lines, pieces)
     else:
-        squares()
+        pieces()
