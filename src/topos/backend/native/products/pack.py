@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from topos.backend.native.products.choice import BLOCK
+from topos.backend.native.products.frame import CALLS
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Lanes, prefetch
 from topos.backend.native.products.text import Text
@@ -85,12 +86,14 @@ def pack_right(kind: Kind, vectors: int, active: int) -> str:
     """`%terms` times `vectors` vectors, one term after another, from any strides; nothing of use beyond the columns."""
     text, (term_stride, column_stride) = Text(kind.helpers), kind.choice.task.right
     counts = [kind.lanes.width] * (vectors - 1) + [active]
+    attributes = "noinline nounwind"
     if term_stride != 1 or column_stride == 1:
         _Panel(kind, text, counts).lines()
     else:
         _vectors(kind, text, counts)
+        attributes = f"{CALLS} nounwind"
     head = f"internal void @{kind.name}_right_{vectors}_{active}"
-    return text.function(f"{head}(ptr noalias %from, ptr noalias %to, i64 %terms) noinline nounwind")
+    return text.function(f"{head}(ptr noalias %from, ptr noalias %to, i64 %terms) {attributes}")
 
 
 def _vectors(kind: Kind, text: Text, counts: list[int]) -> None:
