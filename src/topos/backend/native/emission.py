@@ -91,6 +91,7 @@ def emitted(wanted: Wanted, target: Target, seat: int) -> bytes:
     with ffi.OutputString() as told:
         buffer = emit(owner, module, 1, told)
         if not buffer:
+            module.close()  # before its context, as below
             raise CompilationError(f"LLVM makes no code of {wanted.what}: {told}")
     try:
         size = ffi.lib.LLVMPY_GetBufferSize(buffer)
