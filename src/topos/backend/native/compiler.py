@@ -61,21 +61,27 @@ class Library:
         return f"Library({', '.join(self.addresses)})"
 
 
-def compiled(texts: str | Iterable[str], target: Target | None = None) -> Library:
+def compiled(texts: str | Iterable[str], target: Target | None = None, beside: Sequence[str] = ()) -> Library:
     """The texts as one library: each compiled, or taken from this process or the cache on disk, then loaded together.
 
     A function may call one of another text by declaring it. Equal texts count once. Asked for the same again, by any
-    thread, while the library is alive, the answer is the same library.
+    thread, while the library is alive, the answer is the same library. Texts `beside` them, which will be asked for
+    next, are made at the same time where there is anything to make.
     """
     target = current() if target is None else target
     texts = tuple(dict.fromkeys([texts] if isinstance(texts, str) else texts))
     binding()
-    pieces = [Piece(_key(text, target), _DEFINED.findall(text), _DECLARED.findall(text)) for text in texts]
+    pieces = [_piece(text, target) for text in texts]
     library = _held(pieces)
     if library is None:
-        objects = _objects(texts, pieces, target)
+        further = [_piece(text, target) for text in beside]
+        objects = _objects([*texts, *beside], [*pieces, *further], target)[: len(pieces)]
         library = ask(lambda: _loaded(pieces, objects, target))
     return library
+
+
+def _piece(text: str, target: Target) -> Piece:
+    return Piece(_key(text, target), _DEFINED.findall(text), _DECLARED.findall(text))
 
 
 def restored(pieces: Sequence[Piece], target: Target) -> Library | None:

@@ -16,6 +16,7 @@ from topos.backend.native.llvm import available
 from topos.backend.native.manifest import Manifest
 from topos.backend.native.reading import has_arithmetic
 from topos.backend.native.settings import environment
+from topos.backend.native.table import TEXT
 from topos.backend.native.target import Target, current
 from topos.backend.task import Declined
 from topos.engine.entry import Entry
@@ -105,7 +106,7 @@ class _Schedule:
             return making
         self._made = making
         try:
-            library = compiled(making.texts(), self._target)
+            library = compiled(making.texts(), self._target, beside=[TEXT])
         except CompilationError as error:  # a fault of ours: the bits are the interpreter's all the same
             warnings.warn(f"a plan is interpreted: its native code does not compile: {error}", RuntimeWarning, 2)
             return Declined(f"its native code does not compile: {error}")
