@@ -26,6 +26,7 @@ from topos.errors import ToposError
 # the whole pipeline of -O2, in half its time.
 CODE_GENERATION_LEVEL = 1
 
+_MOST_THREADS = 8
 _SLICE_S = 0.1
 """How long LLVM is busy at a time: what a fork and the end of the process wait for, beside one text."""
 
@@ -55,7 +56,7 @@ class Emission:
         """The objects that were made in a short while; what is `left` is for the next step."""
         self._objects = {}
         end = time.perf_counter() + _SLICE_S
-        seats = range(1, min(allowed(), len(self.left)) if _emit() else 1)
+        seats = range(1, min(allowed(), len(self.left), _MOST_THREADS) if _emit() else 1)
         helpers = [threading.Thread(target=self._take, args=(seat, end), name="topos-llvm-beside") for seat in seats]
         started = []
         for helper in helpers:
