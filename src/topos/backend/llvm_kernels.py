@@ -25,7 +25,7 @@ class NativeElements:
     """The elements with a native reading: the built-in ones, and a user's that has the `Native` contract."""
 
     def __contains__(self, element: object) -> bool:
-        return isinstance(element, Element) and bool(_native("arithmetic").has_arithmetic(element))
+        return isinstance(element, Element) and bool(_native("reading").has_arithmetic(element))
 
     def __iter__(self) -> Iterator[Element]:
         yield from (f32, f64, bf16)

@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from topos.backend.native import compiler, counts, llvm, target
-from topos.backend.native.compiler import CompilationError, compiled
+from topos.backend.native import compiler, counts, emission, llvm, target
+from topos.backend.native.compiler import compiled
+from topos.backend.native.emission import CompilationError
 
 from .texts import adding
 
@@ -53,6 +54,30 @@ def test_equal_texts_compile_once_and_answer_the_same_library():
     gc.collect()
     compiled(adding(1))
     assert counts.compiles().since(before).by_reason == {counts.COLD: 1}
+
+
+@pytest.mark.parametrize("processors", [1, 2, 5])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_texts_become_the_same_objects_on_any_number_of_threads(monkeypatch, processors, is_known):
+    monkeypatch.setattr(emission, "allowed", lambda: processors)
+    if not is_known:
+        monkeypatch.setattr(emission, "_emit", lambda: None)
+    monkeypatch.setattr(emission, "_SLICE_S", 0.004)
+    wanted = [emission.Wanted(adding(at, f"f{at}"), f"key {at}", f"f{at}") for at in range(40)]
+    every, objects, steps = emission.Emission(wanted, target.current()), {}, 0
+    while every.left:
+        objects.update(llvm.ask(every.step))
+        steps += 1
+    assert steps > 1
+    alone = {one.key: llvm.ask(lambda one=one: emission.emitted(one, target.current(), 0)) for one in wanted}
+    assert objects == alone
+
+
+def test_one_text_that_is_refused_refuses_all():
+    refused = "LLVM refuses a text without functions: LLVM IR parsing error"
+    with pytest.raises(CompilationError, match=refused):
+        compiled([*(adding(at, f"f{at}") for at in range(10)), "this is no text"])
+    assert called(compiled([adding(at, f"f{at}") for at in range(10)]), "f3", 1) == 4
 
 
 def test_another_target_is_another_object():
@@ -105,7 +130,8 @@ def test_refusals_that_are_kept_hold_nothing_of_llvm(script):
     """Collected late, on another thread and in any order, the frames of an exception free nothing of LLVM's."""
     text = """
         import gc
-        from topos.backend.native.compiler import CompilationError, compiled
+        from topos.backend.native.compiler import compiled
+        from topos.backend.native.emission import CompilationError
         unfit = "define void @f(i64 %x) {\\na:\\n  br label %b\\nb:\\n  %z = phi i64 [0, %b]\\n  ret void\\n}\\n"
         alone = "declare void @nowhere()\\ndefine void @f() {\\n  call void @nowhere()\\n  ret void\\n}\\n"
         for text in [unfit, alone] * 20:

@@ -256,7 +256,7 @@ def test_small_work_loads_nothing() -> None:
 
 
 def test_elements_that_are_offered_have_a_native_reading() -> None:
-    from topos.backend.native.arithmetic import has_arithmetic
+    from topos.backend.native.reading import has_arithmetic
     from topos.tensor.work import BUILT_IN
 
     assert {f32, f64, bf16} == BUILT_IN

@@ -16,7 +16,8 @@ pytest.importorskip("llvmlite")
 
 from topos.backend.native import stream
 from topos.backend.native import target as targets
-from topos.backend.native.groups import MOST_SCHEDULED, Lowering, declined
+from topos.backend.native.groups import Lowering
+from topos.backend.native.lowered import MOST_SCHEDULED, declined
 from topos.backend.native.padding import padded
 from topos.backend.native.views import Guard, View, dense
 from topos.backend.native.writers import write
@@ -188,3 +189,19 @@ def test_what_is_read_again_stays_in_the_caches(monkeypatch: pytest.MonkeyPatch)
     lowering = Lowering(lowering.spec, [0, 1], [1])
     texts = [kernel.text for kernel in write(lowering, lowering.groups[0], target_named("host")).kernels]
     assert targets.host().vector_bytes < 32 or any("nontemporal" in text for text in texts)
+
+
+@pytest.mark.parametrize("count", [24, 25, 2000])
+def test_a_loop_takes_few_rows_that_read_nothing_of_it(count: int) -> None:
+    """They would be many pointers in few registers; and however many there are, each finds a loop that has room."""
+    tape = Tape()
+    apart = lowered(tape, [tape.input(shape=[5]) * 2.0 for _ in range(count)])
+    assert len(apart.groups) == -(-count // 24)
+    tape = Tape()
+    ends = [(tape.input(shape=[5]) * 2.0 + 1.0).exp() for _ in range(count)]
+    assert len(lowered(tape, ends).groups) <= -(-count // 8)
+    tape = Tape()
+    value = tape.input(shape=[5])
+    for _ in range(100):
+        value = value * 2.0 + 1.0
+    assert [len(group.rows) for group in lowered(tape, [value]).groups] == [128, 72]

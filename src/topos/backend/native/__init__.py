@@ -2,7 +2,8 @@
 
 The stages, in the order in which they are read; each is given what the one before it answers.
 
-1.  `lowered`        From an entry or a schedule to an `Executable`, or the reason why there is none.
+1.  `lowered`        From an entry or a schedule to an `Executable`, or the reason why there is none: by its
+                     `fingerprint` from the cache, as a `manifest`, or by `making` it in the stages 2 to 6.
 2.  `views`          Where a value is read: movement as an affine map to a buffer. Beside it, what is never written out:
                      `padding`, `selections`, `widening`, and additions of zero (`signs`).
 3.  `groups`         Which rows become one kernel, by `placement` and `absorption`; what they weigh (`costs`). In which
@@ -17,7 +18,7 @@ The stages, in the order in which they are read; each is given what the one befo
                      elementary functions), `text` and `registers` (LLVM's syntax), `kernel` (a text with its name).
 6.  `program`        The calls of one step in order; their memory: `carry` (what replaces what), `arena`, `moves`.
 7.  `compiler`       Text to machine code, on the thread of `llvm`, for a `target`, through the `cache` on disk, counted
-                     in `counts`.
+                     in `counts`; `emission` makes the objects.
 8.  `executable`     A run: a `table` that native code walks, memory for `results`; timed by `profile`.
 9.  `pool`           The threads that share tiles: `pool_text`, `pool_waits`, `processors`, `flags`.
 

@@ -233,11 +233,6 @@ def lanes(value: Any) -> Lanes:
 _ARITHMETICS: dict[Element, type[Arithmetic]] = {f32: Float32, f64: Float64, bf16: BFloat16}
 
 
-def has_arithmetic(element: Element) -> bool:
-    """Whether an element has a native reading."""
-    return element in _ARITHMETICS or element.native is not None
-
-
 def arithmetic(element: Element, reading: NativeReading) -> Arithmetic:
     """The arithmetic of an element over the lanes of a reading.
 

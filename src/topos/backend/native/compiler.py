@@ -1,7 +1,7 @@
 """LLVM text to machine code that can be called.
 
 A text is compiled to an object by itself, so that equal kernels are compiled once, the cache on disk holds them one by
-one, and a Ctrl-C waits for one kernel at most. A `Library` is several objects loaded together.
+one, and several are made at a time (`emission`). A `Library` is several objects loaded together.
 """
 
 from __future__ import annotations
@@ -10,20 +10,18 @@ import ctypes
 import re
 import time
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache as once
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from topos._version import __version__
 from topos.backend.native import cache, counts
+from topos.backend.native.emission import CODE_GENERATION_LEVEL, CompilationError, Emission, Wanted, machine, optimised
 from topos.backend.native.llvm import ask, binding, later
 from topos.backend.native.target import Target, current
-from topos.errors import ToposError
 
-# Scalar replacement, then code generation level 1: the same machine code as level 2 and 3, and the same speed as after
-# the whole pipeline of -O2, in half its time.
-CODE_GENERATION_LEVEL = 1
 # The large code model, because the loader may put the sections of an object further apart than the small one reaches;
 # measured, it costs nothing in loops.
 OPTIONS = f"always-inline sroa level={CODE_GENERATION_LEVEL} static large"
@@ -36,19 +34,24 @@ _DEFINED = re.compile(r"^define (?!internal |private )[^@\n]*@([\w.$-]+)\(", re.
 _DECLARED = re.compile(r"^declare [^@\n]*@(?!llvm\.)([\w.$-]+)\(", re.MULTILINE)
 
 
-class CompilationError(ToposError):
-    """LLVM refuses a text, or texts do not fit together: a fault of whoever wrote them."""
+class Piece(NamedTuple):
+    """A text as the loader knows it: the key of its object, and the functions that it defines and declares."""
+
+    key: str
+    defines: Sequence[str]
+    declares: Sequence[str]
 
 
 class Library:
     """Machine code in memory; it stays there as long as the library is referenced, and is freed afterwards.
 
-    `addresses` maps every function that the texts define, internal ones aside, to where it is.
+    `addresses` maps every function that the texts define, internal ones aside, to where it is; `pieces` are the texts.
     """
 
-    __slots__ = ("__weakref__", "addresses", "target")
+    __slots__ = ("__weakref__", "addresses", "pieces", "target")
 
-    def __init__(self, addresses: Mapping[str, int], target: Target, engine: Any) -> None:
+    def __init__(self, pieces: Sequence[Piece], addresses: Mapping[str, int], target: Target, engine: Any) -> None:
+        self.pieces = pieces
         self.addresses = addresses
         self.target = target
         # At exit the process ends with its code: other threads may still be in it.
@@ -58,22 +61,37 @@ class Library:
         return f"Library({', '.join(self.addresses)})"
 
 
-def compiled(texts: str | Iterable[str], target: Target | None = None) -> Library:
+def compiled(texts: str | Iterable[str], target: Target | None = None, beside: Sequence[str] = ()) -> Library:
     """The texts as one library: each compiled, or taken from this process or the cache on disk, then loaded together.
 
     A function may call one of another text by declaring it. Equal texts count once. Asked for the same again, by any
-    thread, while the library is alive, the answer is the same library.
+    thread, while the library is alive, the answer is the same library. Texts `beside` them, which will be asked for
+    next, are made at the same time where there is anything to make.
     """
     target = current() if target is None else target
     texts = tuple(dict.fromkeys([texts] if isinstance(texts, str) else texts))
     binding()
-    keys = [_key(text, target) for text in texts]
-    name = cache.key_of(*keys)
-    library = ask(lambda: _loaded_libraries.get(name))
+    pieces = [_piece(text, target) for text in texts]
+    library = _held(pieces)
     if library is None:
-        objects = [_object(text, key, target) for text, key in zip(texts, keys, strict=True)]
-        library = ask(lambda: _loaded(name, texts, objects, target))
+        further = [_piece(text, target) for text in beside]
+        objects = _objects([*texts, *beside], [*pieces, *further], target)[: len(pieces)]
+        library = ask(lambda: _loaded(pieces, objects, target))
     return library
+
+
+def _piece(text: str, target: Target) -> Piece:
+    return Piece(_key(text, target), _DEFINED.findall(text), _DECLARED.findall(text))
+
+
+def restored(pieces: Sequence[Piece], target: Target) -> Library | None:
+    """The library of texts that were compiled before, or `None` where not all of their objects are kept."""
+    binding()
+    library = _held(pieces)
+    if library is not None:
+        return library
+    objects = [content for content in _kept(pieces) if content is not None]
+    return ask(lambda: _loaded(pieces, objects, target)) if len(objects) == len(pieces) else None
 
 
 def function(library: Library, name: str) -> Callable[[int], None]:
@@ -89,11 +107,16 @@ def function(library: Library, name: str) -> Callable[[int], None]:
 def assembly(text: str, target: Target | None = None) -> str:
     """The text as assembly, to read."""
     target = current() if target is None else target
-    return ask(lambda: str(_machine(target).emit_assembly(_optimised(text, target))))
+    return ask(lambda: str(machine(target).emit_assembly(optimised(text, _described(_DEFINED.findall(text)), target))))
 
 
 def _key(text: str, target: Target) -> str:
-    return cache.key_of(text, target.cpu, target.features, OPTIONS, __version__, *_versions())
+    return cache.key_of(text, *circumstances(target))
+
+
+def circumstances(target: Target) -> tuple[str, ...]:
+    """What decides machine code beside its text."""
+    return target.cpu, target.features, OPTIONS, __version__, *_versions()
 
 
 @once
@@ -103,24 +126,50 @@ def _versions() -> tuple[str, ...]:
     return ask(lambda: (__import__("llvmlite").__version__, release, llvm.get_process_triple()))
 
 
-def _object(text: str, key: str, target: Target) -> bytes:
-    content = ask(lambda: _recalled(key))
-    if content is not None:
-        return content
-    on_disk, began = cache.current(), time.perf_counter()
-    if on_disk is not None and (content := on_disk.get(key)) is not None:
-        found = content
-        if ask(lambda: _remember(key, found)):
-            counts.count(counts.HIT, _described(text), time.perf_counter() - began)
-        return content
-    content, fresh = ask(lambda: _made(text, key, target))
-    if fresh and on_disk is not None:
-        on_disk.put(key, content)
-    return content
+def _held(pieces: Sequence[Piece]) -> Library | None:
+    name = _name(pieces)
+    return ask(lambda: _loaded_libraries.get(name))
 
 
-def _described(text: str) -> str:
-    return ", ".join(_DEFINED.findall(text)) or "a text without functions"
+def _name(pieces: Sequence[Piece]) -> str:
+    return cache.key_of(*(piece.key for piece in pieces))
+
+
+def _kept(pieces: Sequence[Piece]) -> list[bytes | None]:
+    """The object of each text, where this process or the cache on disk has it."""
+    objects = ask(lambda: [_recalled(piece.key) for piece in pieces])
+    on_disk, read = cache.current(), []
+    if on_disk is None:
+        return objects
+    for at, piece in enumerate(pieces):
+        began = time.perf_counter()
+        if objects[at] is None and (content := on_disk.get(piece.key)) is not None:
+            objects[at] = content
+            read.append((piece, content, time.perf_counter() - began))
+    fresh = ask(lambda: [_remember(piece.key, content) for piece, content, _ in read])
+    for (piece, _, elapsed_s), is_new in zip(read, fresh, strict=True):
+        if is_new:
+            counts.count(counts.HIT, _described(piece.defines), elapsed_s)
+    return objects
+
+
+def _objects(texts: Sequence[str], pieces: Sequence[Piece], target: Target) -> list[bytes]:
+    """The object of each text; those that nobody has are made together."""
+    kept = dict(zip((piece.key for piece in pieces), _kept(pieces), strict=True))
+    missing = [(text, piece) for text, piece in zip(texts, pieces, strict=True) if kept[piece.key] is None]
+    emission = Emission([Wanted(text, piece.key, _described(piece.defines)) for text, piece in missing], target)
+    on_disk = cache.current()
+    while emission.left:
+        made, fresh = ask(partial(_made, emission))
+        kept.update(made)
+        if on_disk is not None:
+            for key in fresh:
+                on_disk.put(key, made[key])
+    return [content for content in kept.values() if content is not None]
+
+
+def _described(names: Sequence[str]) -> str:
+    return ", ".join(names) or "a text without functions"
 
 
 # What follows runs on LLVM's thread alone, and so without locks.
@@ -147,58 +196,26 @@ def _remember(key: str, content: bytes) -> bool:
     return True
 
 
-def _made(text: str, key: str, target: Target) -> tuple[bytes, bool]:
-    """The object of a text, and whether it was made just now: another thread may have asked first."""
-    if (content := _recalled(key)) is not None:
-        return content, False
-    began = time.perf_counter()
-    content = bytes(_machine(target).emit_object(_optimised(text, target)))
-    _remember(key, content)
-    counts.count(counts.COLD, _described(text), time.perf_counter() - began)
-    return content, True
+def _made(emission: Emission) -> tuple[dict[str, bytes], list[str]]:
+    """The objects of some texts, and which were made just now: another thread may have asked first."""
+    known = {wanted.key: found for wanted in emission.left if (found := _recalled(wanted.key)) is not None}
+    emission.left = deque(wanted for wanted in emission.left if wanted.key not in known)
+    fresh = emission.step()
+    return {**known, **fresh}, [key for key, content in fresh.items() if _remember(key, content)]
 
 
-def _optimised(text: str, target: Target) -> Any:
-    llvm, machine = binding(), _machine(target)
-    # A context of its own: the types and constants of the shared one would never be freed.
-    try:
-        module = llvm.parse_assembly(text, llvm.create_context())
-    except RuntimeError as error:
-        raise CompilationError(f"LLVM refuses {_described(text)}: {error}") from None
-    try:
-        module.triple, module.data_layout = machine.triple, str(machine.target_data)
-        module.verify()
-    except RuntimeError as error:
-        module.close()  # before its context, which goes first where a traceback is what holds them
-        raise CompilationError(f"LLVM refuses {_described(text)}: {error}") from None
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
-    passes = llvm.create_new_module_pass_manager()
-    if "alwaysinline" in text:
-        passes.add_always_inliner_pass()
-    passes.add_sroa_pass()
-    passes.run(module, builder)
-    return module
-
-
-@once
-def _machine(target: Target) -> Any:
-    llvm = binding()
-    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=CODE_GENERATION_LEVEL, reloc="static", codemodel="jitdefault"
-    )
-
-
-def _loaded(name: str, texts: Sequence[str], objects: Sequence[bytes], target: Target) -> Library:
+def _loaded(pieces: Sequence[Piece], objects: Sequence[bytes], target: Target) -> Library:
+    name = _name(pieces)
     library = _loaded_libraries.get(name)
     if library is not None:
         return library
     llvm = binding()
     module = llvm.parse_assembly("", llvm.create_context())
-    machine = llvm.Target.from_triple(_machine(target).triple).create_target_machine(jit=True)
+    own = llvm.Target.from_triple(machine(target).triple).create_target_machine(jit=True)
     # LLVM knows the process's own functions (those of libc) from the first engine on, and not before.
-    engine = llvm.create_mcjit_compiler(module, machine)
+    engine = llvm.create_mcjit_compiler(module, own)
     try:
-        names = _checked_names(texts)
+        names = _checked_names(pieces)
         for content in objects:
             engine.add_object_file(llvm.ObjectFileRef.from_data(content))
         engine.finalize_object()
@@ -206,17 +223,17 @@ def _loaded(name: str, texts: Sequence[str], objects: Sequence[bytes], target: T
     except BaseException:
         engine.close()  # here and now: the traceback's frames would be cleared on any thread, the context first
         raise
-    library = _loaded_libraries[name] = Library(addresses, target, engine)
+    library = _loaded_libraries[name] = Library(pieces, addresses, target, engine)
     return library
 
 
-def _checked_names(texts: Sequence[str]) -> list[str]:
+def _checked_names(pieces: Sequence[Piece]) -> list[str]:
     """What the texts define; LLVM ends the process over a name that is missing, so that is found here."""
-    names = [name for text in texts for name in _DEFINED.findall(text)]
+    names = [name for piece in pieces for name in piece.defines]
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise CompilationError(f"two texts define {', '.join(twice)}")
-    missing = {name for text in texts for name in _DECLARED.findall(text)} - set(names)
+    missing = {name for piece in pieces for name in piece.declares} - set(names)
     missing = {name for name in missing if not binding().address_of_symbol(name)}
     if missing:
         raise CompilationError(f"nothing defines {', '.join(sorted(missing))}")

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topos.backend.native.compiler import compiled
-from topos.backend.native.groups import Lowering
+from topos.backend.native.compiler import Library
+from topos.backend.native.manifest import Manifest
 from topos.backend.native.pool import pool
-from topos.backend.native.program import Call, Program, texts
 from topos.backend.native.results import LARGE_BYTES, Results
-from topos.backend.native.table import FIRST_BUFFER, STEPS, TEXT, Table, enter
-from topos.backend.native.target import Target
+from topos.backend.native.table import FIRST_BUFFER, STEPS, Table, enter
 from topos.backend.native.weights import Weights
 from topos.engine.feeds import Stack
+from topos.graph.spec import Spec
 from topos.op import Leaf
 from topos.tensor import Tensor
 from topos.tensor.memory import address_of
+
+if TYPE_CHECKING:
+    from topos.backend.native.making import Making
 
 INTERRUPTIBLE_S = 0.02
 """How long many steps run before Python looks for a Ctrl-C."""
@@ -28,31 +31,41 @@ class Executable:
     """The schedule of a plan as native code. Holds no state: any number of threads may run it at once.
 
     `computed` are the results that a run answers: all but sources, whose values the caller has, and among those the
-    ones whose values of before a step shows. It keeps the memory of a run for the next one; an owner of many sets
-    `keeps` to False.
+    ones whose values of before a step shows. `making` is how the program was lowered and written, which is done again
+    where it came from the cache and somebody wants to see it. It keeps the memory of a run for the next one; an owner
+    of many sets `keeps` to False.
     """
 
     keeps = True
 
-    def __init__(self, lowering: Lowering, program: Program, results: Iterable[int], target: Target) -> None:
-        self.lowering = lowering
-        self.program = program
-        self.library = compiled(texts(program.calls).values(), target) if program.calls else None
+    def __init__(
+        self,
+        spec: Spec,
+        manifest: Manifest,
+        library: Library | None,
+        results: Iterable[int],
+        making: Callable[[], Making],
+    ) -> None:
+        self.spec = spec
+        self.manifest = manifest
+        self.library = library
+        self.making = making
         self._enter = enter()
-        self._constants = _constants(lowering, program)
-        slots = [(row, slot) for slot, row in enumerate(program.buffers, FIRST_BUFFER) if row not in self._constants]
-        self._sources = [(row, slot) for row, slot in slots if row >= 0 and not lowering.spec.rows[row].operands]
+        self._constants = self._found_constants()
+        slots = [(row, slot) for slot, row in enumerate(manifest.buffers, FIRST_BUFFER) if row not in self._constants]
+        self._sources = [(row, slot) for row, slot in slots if row >= 0 and not spec.rows[row].operands]
         self._results = Results(
-            (index, slot, lowering.spec.rows[index].shape, lowering.spec.element_of(index))
+            (index, slot, spec.rows[index].shape, spec.element_of(index))
             for row, slot in slots
-            if (index := max(row, ~row)) >= 0 and (row < 0 or lowering.spec.rows[row].operands)
+            if (index := max(row, ~row)) >= 0 and (row < 0 or spec.rows[row].operands)
         )
         written = self._results.rows()
-        left = [row for row in results if row not in written and lowering.spec.rows[row].operands]
-        self._known = {row: _filled(lowering, row) for row in left}
+        left = [row for row in results if row not in written and spec.rows[row].operands]
+        self._known = {row: self._filled(row) for row in left}
         self.computed = written.union(left)
-        self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
-        self._weights = Weights(program, self._constants, target)
+        self._shares = any(tiles > 1 for start in manifest.starts for _, tiles in start.kernels)
+        packable = [start.packable for start in manifest.starts if start.packable is not None]
+        self._weights = Weights(packable, self._constants, making)
         self._tables: list[Table] = []
 
     def run(self, sources: Mapping[int, Tensor], is_settled: bool = False) -> dict[int, Tensor]:
@@ -67,7 +80,7 @@ class Executable:
             pool().ready()
         self._enter(table.address)
         del held
-        if self.keeps or self.program.arena.bytes <= LARGE_BYTES:
+        if self.keeps or self.manifest.arena_bytes <= LARGE_BYTES:
             self._tables.append(table)
         if self._known:
             values.update(self._known)
@@ -95,7 +108,7 @@ class Executable:
             else:
                 words[slot] = payload.address
         values = self._results.stacked(words, to_stride, steps)
-        values.update({row: _filled(self.lowering, row, (steps,)) for row in self._known})
+        values.update({row: self._filled(row, (steps,)) for row in self._known})
         held = self._weights.point(table, sources, False) if self._weights else None
         if self._shares:
             pool().ready()
@@ -112,51 +125,33 @@ class Executable:
 
     def table(self) -> Table:
         """A table with all that stays the same from run to run."""
-        table = Table(self.program, self.library.addresses if self.library else {})
-        for slot, row in enumerate(self.program.buffers, FIRST_BUFFER):
+        table = Table(self.manifest, self.library.addresses if self.library else {})
+        for slot, row in enumerate(self.manifest.buffers, FIRST_BUFFER):
             if row in self._constants:
                 table.words[slot] = self._constants[row].address
         return table
 
+    def _found_constants(self) -> dict[int, Tensor]:
+        """The buffers that never change: leaves, and constants: one number is enough where nothing copies them."""
+        manifest, spec = self.manifest, self.spec
+        found = {
+            row: spec.payloads[row] for row in manifest.buffers if row >= 0 and type(spec.rows[row].opcode) is Leaf
+        }
+        for row in manifest.numbers.keys() & manifest.buffers:
+            found[row] = self._filled(row) if row in manifest.whole else self._number(row)
+        return found
+
+    def _number(self, row: int) -> Tensor:
+        return Tensor(self.manifest.numbers.get(row, 0.0), self.spec.element_of(row))
+
+    def _filled(self, row: int, leading: tuple[int, ...] = ()) -> Tensor:
+        """A row that no kernel writes, behind leading axes: one number at every place, or no place at all."""
+        return Tensor.filled((*leading, *self.spec.rows[row].shape), self._number(row), self.spec.element_of(row))
+
     def explain(self) -> str:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""
-        lines = self.lowering.describe().splitlines()
-        told = [f"{line}  {_told(made)}" for line, made in zip(lines, self.program.groups, strict=True)]
-        counted = [
-            _counted(len(told), "group"),
-            _counted(self.program.owners.count(None), "copy", "copies"),
-            _counted(len(self.program.kernels), "kernel"),
-        ]
-        return "\n".join([*told, f"native: {', '.join(counted)}, arena of {self.program.arena.bytes} bytes"])
+        return self.making().explain()
 
     def llvm(self) -> str:
         """The text of every kernel once, and of the function that runs them."""
-        return "\n".join([*texts(self.program.calls).values(), TEXT])
-
-
-def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
-    """The buffers that never change: leaves, and constants, of which one number is enough where nothing copies them."""
-    spec, constants = lowering.spec, lowering.constants
-    copied = {origin for origin, _ in program.carry.after}
-    found = {row: spec.payloads[row] for row in program.buffers if row >= 0 and type(spec.rows[row].opcode) is Leaf}
-    for row in constants.keys() & program.buffers:
-        found[row] = _filled(lowering, row) if row in copied else constants[row]
-    return found
-
-
-def _filled(lowering: Lowering, row: int, leading: tuple[int, ...] = ()) -> Tensor:
-    """A row that no kernel writes, behind leading axes: one number at every place, or no place at all."""
-    element, found = lowering.spec.element_of(row), lowering.constants.get(row)
-    number = Tensor(0.0, element) if found is None else found.convert(element)
-    return Tensor.filled((*leading, *lowering.spec.rows[row].shape), number, element)
-
-
-def _counted(count: int, one: str, many: str = "") -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"
-
-
-def _told(made: Call) -> str:
-    told = ", ".join(f"{kernel.name} in {kernel.tiles}" for kernel in made.kernels)
-    if made.weight is None:
-        return told
-    return f"{told}, or over panels of {made.weight.prepacked.panel_bytes} bytes kept beside %{made.weight.operand.row}"
+        return self.making().llvm()

@@ -29,19 +29,6 @@ from topos.op.reduction import AlongAxis
 from topos.shape import Shape
 from topos.tensor import Tensor
 
-MOST_SCHEDULED = 1 << 16
-"""Rows that are compiled whatever they hold: writing their text takes a few seconds."""
-WORTH_A_ROW = 1024
-"""Numbers per row, on average, that are worth compiling more rows than that."""
-
-
-def declined(spec: Spec, scheduled: Sequence[int]) -> str | None:
-    """Why a schedule is not worth native code: it would take far longer to compile than to interpret."""
-    count = len(scheduled)
-    if count <= MOST_SCHEDULED or sum(spec.rows[row].shape.volume for row in scheduled) >= WORTH_A_ROW * count:
-        return None
-    return f"{count} nodes of few numbers each take longer to compile than to interpret"
-
 
 class Group(NamedTuple):
     """Rows that one kernel computes, in order; the last one gives it its name.

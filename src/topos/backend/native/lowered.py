@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
-from topos.backend.native.arithmetic import has_arithmetic
-from topos.backend.native.compiler import CompilationError
+from topos.backend.native import cache, manifest
+from topos.backend.native.compiler import Library, compiled, restored
+from topos.backend.native.emission import CompilationError
 from topos.backend.native.executable import Executable
-from topos.backend.native.groups import Group, Lowering, declined
+from topos.backend.native.fingerprint import fingerprint
 from topos.backend.native.llvm import available
-from topos.backend.native.program import Call, assembled
-from topos.backend.native.replacing import replaced, replaces_rows
+from topos.backend.native.manifest import Manifest
+from topos.backend.native.reading import has_arithmetic
 from topos.backend.native.settings import environment
+from topos.backend.native.table import TEXT
 from topos.backend.native.target import Target, current
-from topos.backend.native.writers import write
 from topos.backend.task import Declined
 from topos.engine.entry import Entry
 from topos.engine.liveness import schedule
 from topos.graph.spec import Spec
 from topos.op import Movement, Pad
+
+if TYPE_CHECKING:
+    from topos.backend.native.making import Making
+
+MOST_SCHEDULED = 1 << 16
+"""Rows that are compiled whatever they hold: writing their text takes a few seconds."""
+WORTH_A_ROW = 1024
+"""Numbers per row, on average, that are worth compiling more rows than that."""
 
 
 def lowered(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Executable | Declined:
@@ -56,21 +66,65 @@ def executable(
     for row in scheduled:
         if not has_arithmetic(spec.element_of(row)):
             return Declined(f"element {spec.element_of(row)} has no native reading", (row,))
-    target = current()
-    answered = frozenset(results)
-    lowering = Lowering(spec, scheduled, answered.union(carried.values()))
-    program = assembled(lowering, partial(_written, target), carried, answered)
-    if isinstance(program, Group):
-        return Declined(f"no kernel for {spec.label(program.rows[-1])}", tuple(program.rows))
-    try:
-        return Executable(lowering, program, answered, target)
-    except CompilationError as error:  # a fault of ours: the bits are the interpreter's all the same
-        warnings.warn(f"a plan is interpreted: its native code does not compile: {error}", RuntimeWarning, 2)
-        return Declined(f"its native code does not compile: {error}")
+    return _Schedule(spec, scheduled, frozenset(results), carried, current()).executable()
 
 
-def _written(target: Target, lowering: Lowering, group: Group, in_place: Mapping[int, int]) -> Call | None:
-    """The kernels of a group; where it replaces a few rows of a carried buffer, of those alone."""
-    if in_place and replaces_rows(lowering, group, in_place):
-        return replaced(lowering, group, target, in_place)
-    return write(lowering, group, target)
+def declined(spec: Spec, scheduled: Sequence[int]) -> str | None:
+    """Why a schedule is not worth native code: it would take far longer to compile than to interpret."""
+    count = len(scheduled)
+    if count <= MOST_SCHEDULED or sum(spec.rows[row].shape.volume for row in scheduled) >= WORTH_A_ROW * count:
+        return None
+    return f"{count} nodes of few numbers each take longer to compile than to interpret"
+
+
+class _Schedule:
+    """A schedule on its way to native code: found in the cache, or else made and left there."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        scheduled: Sequence[int],
+        results: frozenset[int],
+        carried: Mapping[int, int],
+        target: Target,
+    ) -> None:
+        self._facts = spec, scheduled, results, carried, target
+        self._spec, self._results, self._target = spec, results, target
+        self._made: Making | None = None
+
+    def executable(self) -> Executable | Declined:
+        on_disk = cache.current()
+        name = None if on_disk is None else fingerprint(*self._facts)
+        kept = None if on_disk is None or name is None else on_disk.get(name)
+        if kept is not None:
+            found = manifest.read(kept)
+            library = restored(found.pieces, self._target)
+            if library is not None:
+                return self._ready(found, library)
+        making = self._lowered()
+        if isinstance(making, Declined):
+            return making
+        self._made = making
+        try:
+            library = compiled(making.texts(), self._target, beside=[TEXT])
+        except CompilationError as error:  # a fault of ours: the bits are the interpreter's all the same
+            warnings.warn(f"a plan is interpreted: its native code does not compile: {error}", RuntimeWarning, 2)
+            return Declined(f"its native code does not compile: {error}")
+        found = making.manifest(self._results, library.pieces)
+        if on_disk is not None and name is not None:
+            on_disk.put(name, found.written())
+        return self._ready(found, library)
+
+    def _ready(self, found: Manifest, library: Library) -> Executable:
+        return Executable(self._spec, found, library, self._results, self.making)
+
+    def making(self) -> Making:
+        """The program with its texts, made again where it came from the cache."""
+        if self._made is None:
+            self._made = cast("Making", self._lowered())
+        return self._made
+
+    def _lowered(self) -> Making | Declined:
+        # Reached by its name: where a program comes from the cache, nothing that writes one is loaded.
+        answer: Making | Declined = import_module("topos.backend.native.making").made(*self._facts)
+        return answer

@@ -20,6 +20,8 @@ from topos.shape import Shape
 
 MOST_ROWS = 128
 """Rows in one loop: longer chains are cut, so that equal stretches of them print equal kernels."""
+MOST_APART = 24
+"""Rows in a loop that takes others which read nothing of it: more of them would be many pointers in few registers."""
 NEAR = 64
 """How many drafts of its shape a row tries."""
 MOST_FINISHING = 12
@@ -72,6 +74,10 @@ class Draft:
         """Whether one more number per row is little beside what is done at each place of the row."""
         return self.axis != WHOLE and self.axis is not None and self.shape[self.axis] >= LONG
 
+    def has_room(self) -> bool:
+        """Whether it is a loop that takes one more row of what it holds."""
+        return self.is_loop and len(self.rows) < MOST_ROWS
+
     def has_rows(self) -> bool:
         """Whether what stands for each row is at hand while the rows are walked again."""
         return self.axis != WHOLE or self.shape.volume <= SMALL
@@ -112,14 +118,13 @@ class Placement:
                 self._put(row, earliest)
                 return
             why = f"the product %{self.drafts[earliest].rows[0]} takes few rows, cheap ones of its element"
-        for at in self._near(shape, earliest):
+        own = [earliest] if near and self.drafts[earliest].has_room() else []
+        for at in dict.fromkeys([*own, *self._near(shape, earliest)]):
             draft = self.drafts[at]
-            if len(draft.rows) >= MOST_ROWS:
-                continue
-            if shape == draft.shape and self._joins(row, draft, at == earliest and near):
+            if shape == draft.shape and self._joins(row, draft, at in own):
                 self._put(row, at)
                 return
-            if shape == draft.row_shape and ((at == earliest and near) or draft.is_long()):
+            if shape == draft.row_shape and (at in own or draft.is_long()):
                 self._put(row, at)
                 self.across.add(row)
                 return
@@ -170,18 +175,22 @@ class Placement:
 
     def _find(self, shape: Shape | None, at: int) -> None:
         """From now on a loop is found by this shape of what it holds."""
-        if shape is not None:
+        if shape is not None and len(self.drafts[at].rows) < MOST_APART:
             insort(self._loops.setdefault(shape, []), at)
 
     def _near(self, shape: Shape, earliest: int) -> list[int]:
-        """The first loops from a draft on that hold values of a shape."""
+        """The first loops from a draft on that hold values of a shape and have room for rows of any kind."""
         found = self._loops.get(shape, [])
         start = bisect_left(found, earliest)
         return found[start : start + NEAR]
 
     def _put(self, row: int, at: int) -> None:
-        self.drafts[at].rows.append(row)
+        draft = self.drafts[at]
+        draft.rows.append(row)
         self.home[row] = at
+        if draft.is_loop and len(draft.rows) == MOST_APART:
+            for found in [self._loops.get(shape, []) for shape in {draft.shape, draft.row_shape} if shape is not None]:
+                found.remove(at)
 
     def _earliest(self, row: int, shape: Shape) -> tuple[int, str, bool]:
         """The first draft that has a row's operands, why not an earlier one, and whether it holds one of them."""
@@ -241,7 +250,7 @@ class Placement:
             earliest = at + 1
         for at in self._near(shape, earliest):
             draft = self.drafts[at]
-            fits = draft.shape == shape and draft.axis == axis and len(draft.rows) < MOST_ROWS
+            fits = draft.shape == shape and draft.axis == axis
             if fits and (axis != WHOLE or self._flat_operand(operand)):
                 return at, ""
         return None, why

@@ -85,13 +85,14 @@ def _groups(executable: Executable, elapsed_s: Sequence[float]) -> list[GroupTim
     """The times of each group's kernels together, beside what the group is."""
     left = iter(elapsed_s)
     found = []
-    for call, owner in zip(executable.program.calls, executable.program.owners, strict=True):
+    making = executable.making()
+    for call, owner in zip(making.program.calls, making.program.owners, strict=True):
         taken = sum(next(left) for _ in call.kernels)
         kernels = ", ".join(kernel.name for kernel in call.kernels)
         if owner is None:
             found.append(GroupTime("a carried buffer", kernels, taken, 0, 0))
         else:
-            found.append(_group(executable.lowering, owner, kernels, taken))
+            found.append(_group(making.lowering, owner, kernels, taken))
     return found
 
 

@@ -9,6 +9,7 @@ from topos.backend.native.arena import Arena, arranged
 from topos.backend.native.carry import Carry, carry_of
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
+from topos.backend.native.manifest import Placed
 from topos.backend.native.moves import moved_bytes
 from topos.backend.native.products import Prepacked
 
@@ -44,10 +45,6 @@ class Call(NamedTuple):
         """The largest wish of any of its kernels."""
         own = max(kernel.scratch_bytes for kernel in self.kernels)
         return max(own, self.weight.prepacked.scratch_bytes) if self.weight else own
-
-
-Placed = list[tuple[int | None, int]]
-"""The operands of a call: the row of a buffer, or `None` for the arena, and the offset in it in bytes."""
 
 
 class Program(NamedTuple):

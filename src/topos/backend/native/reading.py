@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topos.backend.native.arithmetic import has_arithmetic
 from topos.element import Element, f32, f64
 from topos.op import Cast, MatMul, MaxAlong, Opcode, Reduction, Scatter
 from topos.tensor.work import BUILT_IN
+
+
+def has_arithmetic(element: Element) -> bool:
+    """Whether an element has a native reading."""
+    return element in BUILT_IN or element.native is not None
 
 
 def has_reading(opcode: Opcode, element: Element, operands: Sequence[Element]) -> bool:

@@ -17,8 +17,8 @@ import numpy as np
 
 from topos.backend.native.compiler import compiled, function
 from topos.backend.native.flags import guarded
+from topos.backend.native.manifest import Manifest, Placed
 from topos.backend.native.pool import pool
-from topos.backend.native.program import Placed, Program
 from topos.tensor.memory import address_of, aligned
 
 STEPS, RUN, CALLS, BUFFERS, STRIDES, FIXES, CALL_COUNT, BUFFER_COUNT, FIX_COUNT, FIRST_BUFFER = range(10)
@@ -43,41 +43,41 @@ class Table:
 
     __slots__ = ("_arena", "address", "calls", "strides", "weighted", "words")
 
-    def __init__(self, program: Program, kernels: Mapping[str, int]) -> None:
-        calls = [program.placed(at) for at in range(len(program.calls))]
+    def __init__(self, manifest: Manifest, kernels: Mapping[str, int]) -> None:
+        calls = [start.operands for start in manifest.starts]
         fixes = sum(row is not None for placed in calls for row, _ in placed)
-        started = sum(len(call.kernels) for call in program.calls)
-        count = len(program.buffers)
+        started = sum(len(start.kernels) for start in manifest.starts)
+        count = len(manifest.buffers)
         self.strides = FIRST_BUFFER + count
         self.calls = self.strides + count
         first_fix = self.calls + 3 * started
         first_argument = first_fix + 3 * fixes
         self.words = words = (ctypes.c_uint64 * (first_argument + sum(map(len, calls))))()
         self.address = ctypes.addressof(words)
-        self._arena = aligned(program.arena.bytes, np.uint8)
+        self._arena = aligned(manifest.arena_bytes, np.uint8)
         words[STEPS], words[RUN] = 1, pool().address()
         words[CALLS], words[FIXES] = self._at(self.calls), self._at(first_fix)
         words[BUFFERS], words[STRIDES] = self._at(FIRST_BUFFER), self._at(self.strides)
         words[CALL_COUNT], words[BUFFER_COUNT], words[FIX_COUNT] = started, count, fixes
         self.weighted: list[Weighted] = []
-        self._set_calls(program, kernels, list(accumulate(map(len, calls), initial=first_argument))[:-1])
-        self._set_arguments(program, calls, first_fix, first_argument)
+        self._set_calls(manifest, kernels, list(accumulate(map(len, calls), initial=first_argument))[:-1])
+        self._set_arguments(manifest, calls, first_fix, first_argument)
 
-    def _set_calls(self, program: Program, kernels: Mapping[str, int], arguments: Sequence[int]) -> None:
+    def _set_calls(self, manifest: Manifest, kernels: Mapping[str, int], arguments: Sequence[int]) -> None:
         """The kernels to run; those of one call share its arguments, which begin at these words."""
         at = self.calls
-        for call, first in zip(program.calls, arguments, strict=True):
+        for start, first in zip(manifest.starts, arguments, strict=True):
             begin = at
-            for kernel in call.kernels:
-                self.words[at : at + 3] = [kernels[kernel.name], kernel.tiles, self._at(first)]
+            for name, tiles in start.kernels:
+                self.words[at : at + 3] = [kernels[name], tiles, self._at(first)]
                 at += 3
-            if call.weight:
-                self.weighted.append(Weighted(slice(begin, at), self.words[begin:at], first + len(call.operands) + 1))
+            if start.packable:
+                self.weighted.append(Weighted(slice(begin, at), self.words[begin:at], first + len(start.operands) - 1))
 
-    def _set_arguments(self, program: Program, calls: Sequence[Placed], fix: int, first: int) -> None:
+    def _set_arguments(self, manifest: Manifest, calls: Sequence[Placed], fix: int, first: int) -> None:
         """Addresses in the arena, which stay, and a fix for each that depends on a buffer."""
-        arena = address_of(self._arena) if program.arena.bytes else 0
-        buffers = {row: FIRST_BUFFER + at for at, row in enumerate(program.buffers)}
+        arena = address_of(self._arena) if manifest.arena_bytes else 0
+        buffers = {row: FIRST_BUFFER + at for at, row in enumerate(manifest.buffers)}
         for argument, (row, offset) in enumerate(chain.from_iterable(calls), first):
             if row is None:
                 self.words[argument] = arena + offset

@@ -1,7 +1,6 @@
 """Weights packed once: panels beside the immutable tensor that they were made of, for the products of plans.
 
-From the second run over the same tensor on, a product of few rows finds its right operand packed; a constant is packed
-when its plan is prepared. Panels belong to the tensor and go with it. They are made of memory that topos allocated
+From the second run over the same tensor on, a product of few rows finds its right operand packed. Panels belong to the tensor and go with it. They are made of memory that topos allocated
 itself: what `Tensor.frozen` shares may change behind the back of whoever shares it, and is packed anew by every run.
 """
 
@@ -11,19 +10,22 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from topos.backend.native.compiler import Library, compiled
-from topos.backend.native.kernel import Kernel
+from topos.backend.native.manifest import Packable
 from topos.backend.native.pool import pool
-from topos.backend.native.program import Call, Program, Weight, texts_of
 from topos.backend.native.table import Table
-from topos.backend.native.target import Target
+from topos.backend.native.target import current
 from topos.tensor import Tensor
 from topos.tensor.memory import address_of, aligned
+
+if TYPE_CHECKING:
+    from topos.backend.native.kernel import Kernel
+    from topos.backend.native.making import Making
 
 MOST_BYTES = 1 << 29
 """Panels in a process, all together; a tensor beyond is packed by every run."""
@@ -43,22 +45,24 @@ class _Kernels(NamedTuple):
     library: Library
     packing: Kernel
     multiplying: Kernel
+    operands: int
 
 
 class Weights:
-    """The calls of a program that have a weight, in order. Any number of threads may use it at once."""
+    """The packable operands of a program's calls, in order. Any number of threads may use it at once.
 
-    def __init__(self, program: Program, leaves: Mapping[int, Tensor], target: Target) -> None:
-        self._calls = [call for call in program.calls if call.weight]
+    `making` answers how the program was lowered, which is done again where it came from the cache: once a weight is to
+    be packed.
+    """
+
+    def __init__(self, packable: Sequence[Packable], leaves: Mapping[int, Tensor], making: Callable[[], Making]) -> None:
+        self._packable = packable
         self._leaves = leaves
-        self._target = target
+        self._making = making
         self._kernels: dict[int, _Kernels] = {}
-        for at, call in enumerate(self._calls):
-            if call.weight and call.weight.operand.row in leaves:
-                self._found(at, call, call.weight, leaves[call.weight.operand.row], is_new=False)
 
     def __bool__(self) -> bool:
-        return bool(self._calls)
+        return bool(self._packable)
 
     def point(self, table: Table, sources: Mapping[int, Any], is_settled: bool) -> list[Panels]:
         """Lets a table's calls run over panels, where there are any; answers what has to live until they have run.
@@ -66,49 +70,47 @@ class Weights:
         `is_settled` says that nobody writes to the tensors of `sources` any more.
         """
         held = []
-        for at, (call, place) in enumerate(zip(self._calls, table.weighted, strict=True)):
-            assert call.weight is not None
-            row = call.weight.operand.row
+        for at, (weight, place) in enumerate(zip(self._packable, table.weighted, strict=True)):
+            row = weight.row
             tensor = self._leaves.get(row, sources[row] if is_settled and row in sources else None)
-            panels = None if tensor is None else self._found(at, call, call.weight, tensor, is_new=True)
+            panels = None if tensor is None else self._found(at, weight, tensor)
             if panels is None:
                 table.restore(place)
                 continue
-            kernels = self._kernels_of(at, call.weight)
+            kernels = self._kernels_of(at)
             address = kernels.library.addresses[kernels.multiplying.name]
             table.replace(place, address, kernels.multiplying.tiles, panels.address)
             held.append(panels)
         return held
 
-    def _found(self, at: int, call: Call, weight: Weight, tensor: Tensor, is_new: bool) -> Panels | None:
-        """The panels of a tensor, packed now where it was seen before; `None` the first time if it `is_new`."""
-        beside, key = tensor.beside, (weight.operand.offset_bytes, weight.prepacked.layout)
+    def _found(self, at: int, weight: Packable, tensor: Tensor) -> Panels | None:
+        """The panels of a tensor, packed now where it was seen before; `None` the first time."""
+        beside, key = tensor.beside, (weight.offset_bytes, weight.layout)
         if beside is None:
             return None
         found: Panels | None = beside.get(key)
-        if found is None and key not in beside and is_new:
+        if found is None and key not in beside:
             beside[key] = None
-        elif found is None and held_bytes() + weight.prepacked.panel_bytes <= MOST_BYTES:
-            found = self._packed(at, call, weight, tensor)
+        elif found is None and held_bytes() + weight.panel_bytes <= MOST_BYTES:
+            found = self._packed(at, weight, tensor)
             beside[key] = found
             with _counting:
                 _alive.add(found)
         return found
 
-    def _packed(self, at: int, call: Call, weight: Weight, tensor: Tensor) -> Panels:
-        panels, kernels = Panels(weight.prepacked.panel_bytes), self._kernels_of(at, weight)
-        arguments = (ctypes.c_uint64 * (len(call.operands) + 2))()
-        arguments[1] = tensor.address + weight.operand.offset_bytes
+    def _packed(self, at: int, weight: Packable, tensor: Tensor) -> Panels:
+        panels, kernels = Panels(weight.panel_bytes), self._kernels_of(at)
+        arguments = (ctypes.c_uint64 * (kernels.operands + 2))()
+        arguments[1] = tensor.address + weight.offset_bytes
         arguments[-1] = panels.address
         packing = kernels.packing
         pool().run(kernels.library.addresses[packing.name], ctypes.addressof(arguments), packing.tiles)
         return panels
 
-    def _kernels_of(self, at: int, weight: Weight) -> _Kernels:
+    def _kernels_of(self, at: int) -> _Kernels:
         if at not in self._kernels:
-            packing, multiplying = weight.prepacked.write()
-            library = compiled(texts_of((packing, multiplying)).values(), self._target)
-            self._kernels[at] = _Kernels(library, packing, multiplying)
+            packing, multiplying, texts, operands = self._making().packing(at)
+            self._kernels[at] = _Kernels(compiled(texts, current()), packing, multiplying, operands)
         return self._kernels[at]
 
 

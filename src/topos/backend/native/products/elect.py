@@ -13,6 +13,7 @@ from topos.backend.native.target import Target
 
 _FEW_ROWS = 4  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _STREAM_BYTES = 256
+_WORTH_A_SHAPE = 200.0
 _CROWDED_BYTES = 32 << 10
 _GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for all
 _RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies
@@ -128,7 +129,9 @@ def register_tile(task: ProductTask, target: Target, width: int, row_cycles: flo
                 # Rows of totals that lie whole pages apart share one set of L1, which holds no more than 8 to 12 lines.
                 crowds |= rows > 8 and task.terms > BLOCK and task.out[0] * task.wide_bytes % 4096 == 0
                 total += steps * (1.1 if crowds else 1.0) * row_count * panel_count
-        return total * (1 + 0.01 * (len(row_groups.sizes) + len(panels.sizes)))
+        # Each shape is a function more to be compiled: it has to gain so many cycles in all, or a hundredth.
+        shapes = len(row_groups.sizes) * len(panels.sizes)
+        return total + shapes * max(0.01 * total, _WORTH_A_SHAPE / max(1, task.terms * task.batches))
 
     # A matrix that is read once streams best in short lines: the hardware follows each on its way down the rows.
     widest = 8 if task.rows > 2 else max(1, _STREAM_BYTES // (width * task.right_bytes))

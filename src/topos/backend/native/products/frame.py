@@ -9,6 +9,9 @@ from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.regions import Regions, base
 from topos.backend.native.products.text import Text
 
+CALLS = "noinline optnone"
+"""Of a function that only calls others, which do the work: it need not be fast, and is compiled in half the time."""
+
 
 class Work(NamedTuple):
     """One product of matrices inside a tile: its operands, and which row groups and panels are this tile's.
@@ -55,7 +58,8 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
     else:
         first, end = _range(text, batch_tile, choice.batch_tiles, batches)
         text.loop(first, end, 1, lambda product, _: one(product))
-    return text.function(f"void @{kind.name}(ptr %arguments, i64 %tile, i64 %worker) nounwind")
+    calls = f" {CALLS}" if regions is not None else ""
+    return text.function(f"void @{kind.name}(ptr %arguments, i64 %tile, i64 %worker) nounwind{calls}")
 
 
 def argument(text: Text, place: int) -> str:

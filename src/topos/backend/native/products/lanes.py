@@ -38,6 +38,7 @@ class Lanes:
         if self.item_bytes > self.wide_bytes:
             raise ValueError(f"product: an operand stored as {stored} does not widen to {element}")
         self.width = width or target.lanes(self.wide_bytes)
+        self.piece = min(self.width, 16 // self.item_bytes)
         self.has_fma = target.has_fma
         self.vector = f"<{self.width} x {self.scalar}>"
 
@@ -93,9 +94,9 @@ class Lanes:
 
     def gather(self, text: Text, pointer: str, stride: int, active: int) -> str:
         """The first `active` lanes from numbers `stride` apart, the others zero."""
-        return self._beside(text, [text.at(pointer, lane * stride * self.item_bytes) for lane in range(active)])
+        return self.beside(text, [text.at(pointer, lane * stride * self.item_bytes) for lane in range(active)])
 
-    def _beside(self, text: Text, places: Sequence[str]) -> str:
+    def beside(self, text: Text, places: Sequence[str]) -> str:
         """Numbers from some places in the first lanes, the other lanes zero."""
         kind = f"<{self.width} x {self.item}>"
         value = "zeroinitializer"
@@ -106,14 +107,15 @@ class Lanes:
 
     def transposed(self, text: Text, pointer: str, stride: int, active: int) -> list[str]:
         """`width` consecutive numbers of `active` lines `stride` apart: vector `k` holds number `k` of every line."""
-        return self.turned(text, [text.at(pointer, lane * stride * self.item_bytes) for lane in range(active)])
+        lines = [text.at(pointer, lane * stride * self.item_bytes) for lane in range(active)]
+        return self.turned(text, lines, self.width)
 
-    def turned(self, text: Text, lines: Sequence[str]) -> list[str]:
-        """The same of lines from some places on; lanes beyond them repeat the last line."""
+    def turned(self, text: Text, lines: Sequence[str], count: int) -> list[str]:
+        """The same of `count` numbers, some pieces, of lines from some places on; further lanes repeat the last."""
         lines = [lines[min(lane, len(lines) - 1)] for lane in range(self.width)]
         if self.width * self.item_bytes < 16:
-            offsets = [step * self.item_bytes for step in range(self.width)]
-            return [self._beside(text, [text.at(line, offset) for line in lines]) for offset in offsets]
+            offsets = [step * self.item_bytes for step in range(count)]
+            return [self.beside(text, [text.at(line, offset) for line in lines]) for offset in offsets]
         # Two bf16 change places as one word.
         unit, size = ("i32", 4) if self.item == "i16" else (self.item, self.item_bytes)
         lane = 16 // size
@@ -126,7 +128,7 @@ class Lanes:
             return text.let(f"shufflevector {kind} {one}, {kind} {two}, {_order(order)}")
 
         units = Units(load, lambda one, two, size: mix(one, two, range(2 * size), size), mix)
-        found = transposed(self.width, lane, self.width * self.item_bytes // 16, units)
+        found = transposed(self.width, lane, count * self.item_bytes // 16, units)
         return [value for vector in found for value in self._opened(text, vector)]
 
     def _opened(self, text: Text, vector: str) -> list[str]:

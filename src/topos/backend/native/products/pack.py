@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from topos.backend.native.products.choice import BLOCK
+from topos.backend.native.products.frame import CALLS
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Lanes, prefetch
 from topos.backend.native.products.text import Text
@@ -31,7 +31,7 @@ def pack_left(kind: Kind, rows: int, target: Target) -> str:
     if term_stride != 1 or row_stride == 1:
         group.lines()
     else:
-        _in_squares(kind, text, [group.square], group.lines)
+        _in_pieces(kind, text, group.lanes, group.piece, group.lines)
     arguments = "ptr noalias %from, ptr noalias %to, i64 %terms, i64 %last"
     return text.function(f"internal void @{kind.name}_left_{rows}({arguments}) noinline nounwind")
 
@@ -68,30 +68,78 @@ class _Group:
             number = text.at(goal, row * column.wide_bytes)
             text.do(f"store {column.scalar} {column.number(text, place)}, ptr {number}, align {column.wide_bytes}")
 
-    def square(self, term: str) -> None:
-        """As many terms as lanes from a term on, transposed in registers."""
+    def piece(self, term: str) -> None:
+        """Some terms from a term on, transposed in registers."""
         text, lanes, wide = self.text, self.lanes, self.lanes.wide_bytes
         rows, goal = self._places(term)
-        for line in range(0, self.rows * lanes.width * wide, 64):
+        for line in range(0, self.rows * lanes.piece * wide, 64):
             prefetch(text, text.at(goal, line + _AHEAD_BYTES), write=True, locality=3)
         firsts = range(0, self.rows, lanes.width)
-        parts = [lanes.turned(text, rows[first : first + lanes.width]) for first in firsts]
+        parts = [lanes.turned(text, rows[first : first + lanes.width], lanes.piece) for first in firsts]
         # In this order what a vector holds beyond the rows is overwritten by the next term.
-        for step in range(lanes.width):
-            for first, square in zip(firsts, parts, strict=True):
-                lanes.keep(text, text.at(goal, step * self.step_bytes + first * wide), square[step], lanes.width)
+        for step in range(lanes.piece):
+            for first, part in zip(firsts, parts, strict=True):
+                lanes.keep(text, text.at(goal, step * self.step_bytes + first * wide), part[step], lanes.width)
 
 
 def pack_right(kind: Kind, vectors: int, active: int) -> str:
-    """`%terms` times `vectors` vectors, one term after another, from any strides; zeros beyond the columns."""
+    """`%terms` times `vectors` vectors, one term after another, from any strides; nothing of use beyond the columns."""
     text, (term_stride, column_stride) = Text(kind.helpers), kind.choice.task.right
-    panel = _Panel(kind, text, [kind.lanes.width] * (vectors - 1) + [active])
+    counts = [kind.lanes.width] * (vectors - 1) + [active]
+    attributes = "noinline nounwind"
     if term_stride != 1 or column_stride == 1:
-        panel.lines()
+        _Panel(kind, text, counts).lines()
     else:
-        _in_squares(kind, text, panel.squares(), panel.lines)
+        _vectors(kind, text, counts)
+        attributes = f"{CALLS} nounwind"
     head = f"internal void @{kind.name}_right_{vectors}_{active}"
-    return text.function(f"{head}(ptr noalias %from, ptr noalias %to, i64 %terms) noinline nounwind")
+    return text.function(f"{head}(ptr noalias %from, ptr noalias %to, i64 %terms) {attributes}")
+
+
+def _vectors(kind: Kind, text: Text, counts: list[int]) -> None:
+    """A panel of columns that are lines of terms: vector by vector, by one function for the vectors of all panels."""
+    line_bytes, width = kind.choice.task.right[1] * kind.right.item_bytes, kind.lanes.width
+    vector_bytes = width * kind.lanes.wide_bytes
+    name, pitch = f"@{kind.name}_right_vector", len(counts) * vector_bytes
+    if name not in kind.functions:
+        kind.functions[name] = _vector(kind, name)
+
+    def one(vector: str, _: Sequence[str]) -> None:
+        last = text.let(f"sub i64 {sum(counts) - 1}, {text.mul(vector, width)}")
+        source = text.at("%from", text.mul(vector, width * line_bytes))
+        goal = text.at("%to", text.mul(vector, vector_bytes))
+        text.do(f"call void {name}(ptr {source}, ptr {goal}, i64 %terms, i64 {pitch}, i64 {last})")
+
+    text.loop("0", str(len(counts)), 1, one)
+
+
+def _vector(kind: Kind, name: str) -> str:
+    """One vector of `%terms` terms, `%pitch` bytes apart; lines after the line `%last` are that one again."""
+    text, lanes, width = Text(kind.helpers), kind.right, kind.lanes.width
+    line_bytes = kind.choice.task.right[1] * lanes.item_bytes
+    lines = list(map(str, range(width)))
+    if kind.choice.task.columns % width:
+        lines[1:] = [text.least(line, "%last") for line in lines[1:]]
+    places = [text.mul(line, line_bytes) for line in lines]
+
+    def copied(term: str, values: Callable[[list[str]], list[str]]) -> None:
+        source = text.at("%from", text.mul(term, lanes.item_bytes))
+        goal = text.at("%to", text.let(f"mul i64 {term}, %pitch"))
+        for further, value in enumerate(values([text.at(source, place) for place in places])):
+            lanes.keep(text, text.at(goal, text.let(f"mul i64 %pitch, {further}")), value, width)
+
+    def piece(term: str) -> None:
+        copied(term, lambda lines: lanes.turned(text, lines, lanes.piece))
+
+    def line(term: str, _: Sequence[str]) -> None:
+        copied(term, lambda lines: [lanes.beside(text, lines)])
+
+    def all_lines() -> None:
+        text.loop("0", "%terms", 1, line)
+
+    _in_pieces(kind, text, lanes, piece, all_lines)
+    arguments = "ptr noalias %from, ptr noalias %to, i64 %terms, i64 %pitch, i64 %last"
+    return text.function(f"internal void {name}({arguments}) noinline nounwind")
 
 
 class _Panel:
@@ -126,36 +174,20 @@ class _Panel:
 
         self.text.loop("0", "%terms", 1, step)
 
-    def squares(self) -> list[Callable[[str], None]]:
-        """For every vector, as many terms as lanes from a term on, transposed in registers."""
 
-        def square(vector: int, count: int, term: str) -> None:
-            values = self.lanes.transposed(self.text, self._source(term, vector), self.column_stride, count)
-            for further, value in enumerate(values):
-                goal = self._goal(term, further * len(self.counts) + vector)
-                self.lanes.keep(self.text, goal, value, self.lanes.width)
-
-        return [partial(square, vector, count) for vector, count in enumerate(self.counts)]
-
-
-def _in_squares(kind: Kind, text: Text, squares: Sequence[Callable[[str], None]], lines: Callable[[], None]) -> None:
-    """Squares over all terms, the last one shifted back onto terms that were copied before; too few line by line."""
-    width, terms = kind.lanes.width, kind.choice.task.terms
+def _in_pieces(kind: Kind, text: Text, lanes: Lanes, piece: Callable[[str], None], lines: Callable[[], None]) -> None:
+    """Pieces over all terms, the last one shifted back onto terms that were copied before; too few line by line."""
+    step, terms = lanes.piece, kind.choice.task.terms
     rest = terms % BLOCK
-    if terms < width:
+    if terms < step:
         lines()
         return
 
-    def all_squares() -> None:
-        last = text.let(f"sub i64 %terms, {width}")
-        for square in squares:
+    def pieces() -> None:
+        last = text.let(f"sub i64 %terms, {step}")
+        text.loop("0", "%terms", step, lambda term, _: piece(text.least(term, last) if rest % step else term))
 
-            def step(term: str, _: Sequence[str], square: Callable[[str], None] = square) -> None:
-                square(text.least(term, last) if rest % width else term)
-
-            text.loop("0", "%terms", width, step)
-
-    if 0 < rest < width:
-        text.when(text.less("%terms", width), lines, all_squares)
+    if 0 < rest < step:
+        text.when(text.less("%terms", step), lines, pieces)
     else:
-        all_squares()
+        pieces()

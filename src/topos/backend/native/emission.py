@@ -1,0 +1,146 @@
+"""Texts to objects: parsed, optimised, and turned into machine code on every processor that this process may use.
+
+Each text has a context of its own, and each thread a machine of its own, so that LLVM shares nothing between them. Only
+the last step, by far the longest, is called without the lock that llvmlite holds around each of its calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache as once
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from topos.backend.native import counts
+from topos.backend.native.llvm import binding
+from topos.backend.native.processors import allowed
+from topos.backend.native.target import Target
+from topos.errors import ToposError
+
+# Scalar replacement, then code generation level 1: the same machine code as level 2 and 3, and the same speed as after
+# the whole pipeline of -O2, in half its time.
+CODE_GENERATION_LEVEL = 1
+
+_MOST_THREADS = 8
+_SLICE_S = 0.1
+"""How long LLVM is busy at a time: what a fork and the end of the process wait for, beside one text."""
+
+
+class CompilationError(ToposError):
+    """LLVM refuses a text, or texts do not fit together: a fault of whoever wrote them."""
+
+
+class Wanted(NamedTuple):
+    """A text, the key of its object, and the functions that it defines."""
+
+    text: str
+    key: str
+    what: str
+
+
+class Emission:
+    """Texts on their way to objects, the longest first. Its steps run on LLVM's thread."""
+
+    def __init__(self, texts: Iterable[Wanted], target: Target) -> None:
+        self.left = deque(sorted(texts, key=lambda wanted: len(wanted.text), reverse=True))
+        self._target = target
+        self._objects: dict[str, bytes] = {}
+        self._errors: list[BaseException] = []
+
+    def step(self) -> dict[str, bytes]:
+        """The objects that were made in a short while; what is `left` is for the next step."""
+        self._objects = {}
+        end = time.perf_counter() + _SLICE_S
+        seats = range(1, min(allowed(), len(self.left), _MOST_THREADS) if _emit() else 1)
+        helpers = [threading.Thread(target=self._take, args=(seat, end), name="topos-llvm-beside") for seat in seats]
+        started = []
+        for helper in helpers:
+            with suppress(RuntimeError):  # no more threads, or the interpreter ends: this one does it alone
+                helper.start()
+                started.append(helper)
+        self._take(0, end)
+        for helper in started:
+            helper.join()
+        if self._errors:
+            raise self._errors[0]
+        return self._objects
+
+    def _take(self, seat: int, end: float) -> None:
+        try:
+            while time.perf_counter() < end and not self._errors:
+                wanted, began = self.left.popleft(), time.perf_counter()
+                self._objects[wanted.key] = emitted(wanted, self._target, seat)
+                counts.count(counts.COLD, wanted.what, time.perf_counter() - began)
+        except IndexError:
+            return
+        except BaseException as error:
+            self._errors.append(error)
+
+
+def emitted(wanted: Wanted, target: Target, seat: int) -> bytes:
+    """The object of a text, made by the thread of a seat."""
+    owner, module = machine(target, seat), optimised(wanted.text, wanted.what, target, seat)
+    emit = _emit()
+    if emit is None:
+        return bytes(owner.emit_object(module))
+    ffi = import_module("llvmlite.binding.ffi")
+    with ffi.OutputString() as told:
+        buffer = emit(owner, module, 1, told)
+        if not buffer:
+            module.close()  # before its context, as below
+            raise CompilationError(f"LLVM makes no code of {wanted.what}: {told}")
+    try:
+        size = ffi.lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+@once
+def _emit() -> Any:
+    """What llvmlite makes objects by, without its lock; `None` where llvmlite is another one than we know."""
+    try:
+        library = import_module("llvmlite.binding.ffi").lib
+        locked = library.LLVMPY_TargetMachineEmitToMemory
+        free = ctypes.CDLL(library._name).LLVMPY_TargetMachineEmitToMemory
+        free.argtypes, free.restype = locked.argtypes, locked.restype
+    except (AttributeError, OSError):
+        return None
+    return free
+
+
+def optimised(text: str, what: str, target: Target, seat: int = 0) -> Any:
+    """A text as a module that is ready for code generation."""
+    llvm, owner = binding(), machine(target, seat)
+    # A context of its own: the types and constants of the shared one would never be freed.
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+    except RuntimeError as error:
+        raise CompilationError(f"LLVM refuses {what}: {error}") from None
+    try:
+        module.triple, module.data_layout = owner.triple, str(owner.target_data)
+        module.verify()
+    except RuntimeError as error:
+        module.close()  # before its context, which goes first where a traceback is what holds them
+        raise CompilationError(f"LLVM refuses {what}: {error}") from None
+    builder = llvm.create_pass_builder(owner, llvm.create_pipeline_tuning_options(speed_level=1))
+    passes = llvm.create_new_module_pass_manager()
+    if "alwaysinline" in text:
+        passes.add_always_inliner_pass()
+    passes.add_sroa_pass()
+    passes.run(module, builder)
+    return module
+
+
+@once
+def machine(target: Target, seat: int = 0) -> Any:
+    """What makes code for a target; each thread that does so has its own."""
+    llvm = binding()
+    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=CODE_GENERATION_LEVEL, reloc="static", codemodel="jitdefault"
+    )

@@ -1,0 +1,94 @@
+"""What a program is made from, as one name: equal names, equal programs.
+
+It covers all that lowering reads of a spec. What has no name of its own, such as an element or an instruction that a
+user defines, has no fingerprint either.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import cache as once
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import topos
+from topos.backend.native import cache
+from topos.backend.native.compiler import circumstances
+from topos.backend.native.target import Target
+from topos.element import Element
+from topos.graph.spec import Spec
+from topos.op import Leaf, Opcode
+from topos.tensor.work import BUILT_IN
+
+
+class _Nameless(Exception):
+    """Something that is told from others by what it is, and not by a name."""
+
+
+def fingerprint(
+    spec: Spec, scheduled: Sequence[int], results: Iterable[int], carried: Mapping[int, int], target: Target
+) -> str | None:
+    """The name of a schedule's program on a target; `None` where it has none."""
+    rows = dict.fromkeys(chain(scheduled, carried))
+    try:
+        facts = [_row(spec, row, rows) for row in rows]
+    except _Nameless:
+        return None
+    ends = repr((len(scheduled), sorted(results), list(carried.items()), spec.element.name, target))
+    return cache.key_of("program", *facts, ends, *circumstances(target), _sources())
+
+
+def _row(spec: Spec, row: int, covered: Mapping[int, None]) -> str:
+    """What lowering may know of a row."""
+    opcode, operands, shape, element, _, _ = spec.rows[row]
+    if (element is not None and element not in BUILT_IN) or not all(operand in covered for operand in operands):
+        raise _Nameless
+    told = f"{row} {_opcode(opcode)} {operands} {tuple(shape)} {element and element.name}"
+    payload = spec.payloads.get(row)
+    if payload is not None and payload.ids is not None:
+        told += " selection"
+    elif payload is not None and isinstance(opcode, Leaf):
+        constant = payload.as_constant()
+        told += "" if constant is None else f" {float(constant.scalar())!r} {constant.element}"
+    ids = spec.ids.get(row)
+    return told if ids is None else f"{told} {tuple(ids.shape)} {ids.vocab} {ids.absent}"
+
+
+def _opcode(opcode: Opcode) -> str:
+    kind = type(opcode)
+    if not kind.__module__.startswith("topos.op."):
+        raise _Nameless
+    return f"{kind.__module__}.{kind.__qualname__}{[_fact(getattr(opcode, name)) for name in kind.attributes]}"
+
+
+def _fact(fact: Any) -> str:
+    if isinstance(fact, tuple):
+        return f"({', '.join(map(_fact, fact))})"
+    if isinstance(fact, Enum):
+        return f"{type(fact).__qualname__}.{fact.name}"
+    if isinstance(fact, Element):
+        if fact in BUILT_IN:
+            return fact.name
+    elif fact is None or type(fact) in (bool, int, float, str):
+        return repr(fact)
+    raise _Nameless
+
+
+@once
+def _sources() -> str:
+    """The state of the code that makes programs: the facts of its files that Python goes by for its bytecode."""
+    folder = Path(topos.__file__).parent
+    return repr(sorted(_files(folder))) if folder.is_dir() else ""
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _files(Path(entry.path))
+            elif entry.name.endswith(".py"):
+                facts = entry.stat()
+                yield entry.path, facts.st_mtime_ns, facts.st_size

@@ -1,0 +1,99 @@
+"""From a schedule to a program: lowered, its kernels written, its memory arranged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from topos.backend.native.compiler import Piece
+from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.kernel import Kernel
+from topos.backend.native.manifest import Manifest, Packable, Start
+from topos.backend.native.program import Call, Program, assembled, texts, texts_of
+from topos.backend.native.replacing import replaced, replaces_rows
+from topos.backend.native.table import TEXT
+from topos.backend.native.target import Target
+from topos.backend.native.writers import write
+from topos.backend.task import Declined
+from topos.graph.spec import Spec
+
+
+class Making(NamedTuple):
+    """A program and what it was lowered from."""
+
+    lowering: Lowering
+    program: Program
+
+    def texts(self) -> list[str]:
+        """The text of every kernel once."""
+        return list(texts(self.program.calls).values())
+
+    def manifest(self, results: frozenset[int], pieces: Sequence[Piece]) -> Manifest:
+        """The program as plain data, once its texts are compiled."""
+        program, constants = self.program, self.lowering.constants
+        starts = [
+            Start([(kernel.name, kernel.tiles) for kernel in call.kernels], program.placed(at), _packable(call))
+            for at, call in enumerate(program.calls)
+        ]
+        numbers = {row: float(constants[row].scalar()) for row in constants.keys() & {*program.buffers, *results}}
+        whole = numbers.keys() & {origin for origin, _ in program.carry.after}
+        return Manifest(starts, program.arena.bytes, program.buffers, numbers, whole, list(pieces))
+
+    def packing(self, at: int) -> tuple[Kernel, Kernel, list[str], int]:
+        """What packs a packable operand and what multiplies by its panels, their texts, and the call's operands."""
+        call = [call for call in self.program.calls if call.weight is not None][at]
+        assert call.weight is not None
+        packing, multiplying = call.weight.prepacked.write()
+        return packing, multiplying, list(texts_of((packing, multiplying)).values()), len(call.operands)
+
+    def explain(self) -> str:
+        """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""
+        lines = self.lowering.describe().splitlines()
+        told = [f"{line}  {_told(made)}" for line, made in zip(lines, self.program.groups, strict=True)]
+        counted = [
+            _counted(len(told), "group"),
+            _counted(self.program.owners.count(None), "copy", "copies"),
+            _counted(len(self.program.kernels), "kernel"),
+        ]
+        return "\n".join([*told, f"native: {', '.join(counted)}, arena of {self.program.arena.bytes} bytes"])
+
+    def llvm(self) -> str:
+        """The text of every kernel once, and of the function that runs them."""
+        return "\n".join([*self.texts(), TEXT])
+
+
+def made(
+    spec: Spec, scheduled: Sequence[int], results: frozenset[int], carried: Mapping[int, int], target: Target
+) -> Making | Declined:
+    """The program of a schedule; or why there is none."""
+    lowering = Lowering(spec, scheduled, results.union(carried.values()))
+    program = assembled(lowering, partial(_written, target), carried, results)
+    if isinstance(program, Group):
+        return Declined(f"no kernel for {spec.label(program.rows[-1])}", tuple(program.rows))
+    return Making(lowering, program)
+
+
+def _written(target: Target, lowering: Lowering, group: Group, in_place: Mapping[int, int]) -> Call | None:
+    """The kernels of a group; where it replaces a few rows of a carried buffer, of those alone."""
+    if in_place and replaces_rows(lowering, group, in_place):
+        return replaced(lowering, group, target, in_place)
+    return write(lowering, group, target)
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def _packable(call: Call) -> Packable | None:
+    if call.weight is None:
+        return None
+    operand, prepacked = call.weight
+    return Packable(operand.row, operand.offset_bytes, str(prepacked.layout), prepacked.panel_bytes)
+
+
+def _told(call: Call) -> str:
+    told = ", ".join(f"{kernel.name} in {kernel.tiles}" for kernel in call.kernels)
+    if call.weight is None:
+        return told
+    return f"{told}, or over panels of {call.weight.prepacked.panel_bytes} bytes kept beside %{call.weight.operand.row}"
