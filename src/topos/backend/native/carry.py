@@ -52,6 +52,8 @@ def _replaces(lowering: Lowering, source: int, following: int, last: Mapping[int
 
 def _reads_where_it_writes(lowering: Lowering, group: Group, source: int) -> bool:
     """Whether a group works place by place, and reads a source only at the place that it writes."""
+    if group.stages:
+        return False
     rows, first = lowering.spec.rows, group.rows[0]
     contracted = rows[first].operands if isinstance(rows[first].opcode, MatMul) else ()
     if not all(isinstance(rows[row].opcode, Elementwise | Cast) for row in group.rows[bool(contracted) :]):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.kernel import Kernel
 from topos.backend.native.nest import Frame
 from topos.backend.native.products import Batch, Definition, Epilogue, Finish, ProductTask, product
 from topos.backend.native.program import Call, Pointer
@@ -14,7 +17,11 @@ from topos.backend.native.text import Function
 from topos.backend.native.views import dense, dense_strides
 
 
-def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
+Products = Callable[[ProductTask, Target, Epilogue | None], tuple[Kernel, ...]]
+"""What writes the kernels of a product."""
+
+
+def matmul(lowering: Lowering, group: Group, target: Target, product: Products = product) -> Call | None:
     """A product, and the elementwise rows that follow it in its group."""
     spec, row = lowering.spec, group.rows[0]
     recorded = spec.rows[row]
@@ -25,7 +32,7 @@ def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
     left, right, out = _pointers(lowering, group)
     task = _task(lowering, row)._replace(left_element=stored[0].name, right_element=stored[1].name)
     if len(group.rows) == 1:
-        return Call(product(task, target), [left, right, out])
+        return Call(product(task, target, None), [left, right, out])
     finish = _Finish(lowering, group, target)
     own = finish.frame(1, "ptr %arguments").pointers
     return Call(product(task, target, Epilogue(finish.define, len(own) - 3)), own)

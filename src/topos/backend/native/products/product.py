@@ -7,7 +7,7 @@ from collections.abc import Callable
 from topos.backend.native.kernel import Kernel, named
 from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.dots import dots
-from topos.backend.native.products.elect import elect
+from topos.backend.native.products.elect import elect, elect_stage
 from topos.backend.native.products.epilogue import Epilogue
 from topos.backend.native.products.kind import Kind, kind_of
 from topos.backend.native.products.lines import lines
@@ -33,6 +33,15 @@ def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None)
         choice = elect(task, target, is_folded=epilogue is None)
         kernels = _kernels(kind_of(choice, target, epilogue, None, epilogue.pointers if epilogue else 0), target)
     return tuple(kernels)
+
+
+def stage(task: ProductTask, target: Target, epilogue: Epilogue | None = None) -> tuple[Kernel, ...]:
+    """The same of one matrix, each kernel in one tile; the last computes, one before it packs the right operand.
+
+    A product of other rows with that right operand may be computed without packing again.
+    """
+    choice = elect_stage(task, target)
+    return tuple(_kernels(kind_of(choice, target, epilogue, None, epilogue.pointers if epilogue else 0), target))
 
 
 def _split(task: ProductTask, target: Target, epilogue: Epilogue | None) -> list[Kernel]:
