@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
 from topos.backend.native.cascade_block import Block, Source
+from topos.backend.native.cascade_reach import Looking, Reach, reach_of
 from topos.backend.native.contractions import matmul
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel, named
@@ -15,6 +17,7 @@ from topos.backend.native.products.frame import argument, digit
 from topos.backend.native.products.regions import base
 from topos.backend.native.products.text import Text
 from topos.backend.native.program import Call, Pointer
+from topos.backend.native.registers import INT64, Operand
 from topos.backend.native.target import Target
 from topos.op import MatMul
 from topos.tensor.memory import LINE, whole_lines
@@ -31,14 +34,18 @@ Writer = Callable[[Lowering, Group, Target], Call | None]
 def cascade(lowering: Lowering, group: Group, target: Target, write: Writer) -> Call | None:
     """The kernel that runs the stages of a group; `None` where one of them has none."""
     block = Block(lowering, group, _rows(lowering, group))
+    reach = reach_of(block, group, target)
+    block.reach = Operand(INT64, "%reach") if reach else None
     calls = []
     for stage in block.groups:
         is_product = isinstance(lowering.spec.rows[stage.rows[0]].opcode, MatMul)
-        call = matmul(block, stage, target, product_stage) if is_product else write(block, stage, target)
+        ends = "" if reach is None else "columns" if stage is block.groups[0] else "terms"
+        products = partial(product_stage, reach=ends)
+        call = matmul(block, stage, target, products) if is_product else write(block, stage, target)
         if call is None:
             return None
         calls.append(call)
-    return _Cascade(block, calls).call()
+    return _Cascade(block, calls, reach).call()
 
 
 def _rows(lowering: Lowering, group: Group) -> int:
@@ -60,11 +67,13 @@ class _Room(NamedTuple):
 class _Cascade:
     """A kernel in the making."""
 
-    def __init__(self, block: Block, calls: Sequence[Call]) -> None:
-        self.block, self.calls = block, calls
+    def __init__(self, block: Block, calls: Sequence[Call], reach: Reach | None) -> None:
+        self.block, self.calls, self.reach = block, calls, reach
         self.room = self._room()
         interiors = set(self.room.values)
-        rows = dict.fromkeys(at.row for call in calls for at in call.operands if at.row not in interiors)
+        looked = [] if reach is None else [reach.mask]
+        operands = [*(at.row for call in calls for at in call.operands), *looked]
+        rows = dict.fromkeys(row for row in operands if row not in interiors)
         self.sources: dict[int, Source] = {row: block.source(row) for row in rows}
         self.pointers = list(dict.fromkeys(source.pointer for source in self.sources.values()))
         self.blocks = -(-block.all_rows // block.spec.rows[block.groups[0].rows[0]].shape[0])
@@ -88,9 +97,9 @@ class _Cascade:
         stages: dict[str, str] = {}
         for kernel in (kernel for call in self.calls for kernel in call.kernels):
             helpers.update(dict.fromkeys(kernel.helpers))
-            head = f"define void @{kernel.name}("
-            text = kernel.text.replace(head, f"define internal void @{kernel.name}(", 1)
-            stages[kernel.name] = text.replace(") nounwind {", ") noinline nounwind {", 1)
+            head = f"void @{kernel.name}(ptr %arguments, i64 %tile"
+            own_head = f"internal {head}, i64 %reach) noinline nounwind {{"
+            stages[kernel.name] = kernel.text.replace(f"{head}) nounwind {{", own_head, 1)
         own: dict[str, str] = {}
 
         def text(name: str) -> str:
@@ -124,14 +133,20 @@ class _Cascade:
         for at, call in enumerate(self.calls):
             self._fill(at, places, "0")
             for kernel in call.kernels[:-1]:
-                self._run(at, kernel)
+                self._run(at, kernel, "poison")
+        looking = Looking(self.block, self.reach, text) if self.reach else None
+        finite = looking.finite(places[looking.reach.right]) if looking else ""
 
         def one(block: str) -> None:
             rows = self.block.spec.rows[self.block.groups[0].rows[0]].shape[0]
             row = text.least(text.mul(block, rows), self.block.all_rows - rows) if self.blocks > 1 else "0"
+            reach = "poison"
+            if looking is not None:
+                mask = looking.reach.mask
+                reach = looking.columns_of(text.at(places[mask], text.mul(row, self.sources[mask].down)), finite)
             for at, call in enumerate(self.calls):
                 self._fill(at, places, row)
-                self._run(at, call.kernels[-1])
+                self._run(at, call.kernels[-1], reach)
 
         first = text.share(part, self.parts, self.blocks) if self.parts > 1 else "0"
         end = text.share(text.add(part, 1), self.parts, self.blocks) if self.parts > 1 else str(self.blocks)
@@ -163,9 +178,9 @@ class _Cascade:
         down = text.mul(row, self.sources[operand.row].down)
         return text.at(text.at(places[operand.row], down), operand.offset_bytes)
 
-    def _run(self, at: int, kernel: Kernel) -> None:
+    def _run(self, at: int, kernel: Kernel, reach: str) -> None:
         def tile(index: str) -> None:
-            self.text.do(f"call void @{kernel.name}(ptr %table_{at}, i64 {index})")
+            self.text.do(f"call void @{kernel.name}(ptr %table_{at}, i64 {index}, i64 {reach})")
 
         if kernel.tiles == 1:
             tile("0")

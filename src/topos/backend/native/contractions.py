@@ -30,7 +30,7 @@ def matmul(lowering: Lowering, group: Group, target: Target, product: Products =
         return None
     stored = [spec.element_of(view.row) for view in views]
     left, right, out = _pointers(lowering, group)
-    task = _task(lowering, row)._replace(left_element=stored[0].name, right_element=stored[1].name)
+    task = product_task(lowering, row)._replace(left_element=stored[0].name, right_element=stored[1].name)
     if len(group.rows) == 1:
         return Call(product(task, target, None), [left, right, out])
     finish = _Finish(lowering, group, target)
@@ -47,7 +47,8 @@ def _pointers(lowering: Lowering, group: Group) -> list[Pointer]:
     return [*places, Pointer(group.writes[0], 0)]
 
 
-def _task(lowering: Lowering, row: int) -> ProductTask:
+def product_task(lowering: Lowering, row: int) -> ProductTask:
+    """The work of a product whose operands are read where they lie."""
     recorded = lowering.spec.rows[row]
     left, right = (lowering.view(operand) for operand in recorded.operands)
     out = dense_strides(recorded.shape)

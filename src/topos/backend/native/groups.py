@@ -15,6 +15,7 @@ import numpy as np
 from topos.backend.native.absorption import absorb
 from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import WHOLE, Placement
+from topos.backend.native.registers import Operand
 from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
 from topos.backend.native.views import View, dense, moved
@@ -64,6 +65,9 @@ class Lowering:
     `constants` the rows that are one number at every place, as tensors of rank 0. A reshape whose strides do not merge
     is a group of its own.
     """
+
+    reach: Operand | None = None
+    """How many places of a row are walked along, where that is known at run time."""
 
     def __init__(self, spec: Spec, scheduled: Sequence[int], kept: Iterable[int]) -> None:
         self.spec, scheduled = with_dense_selections(spec, scheduled)

@@ -35,13 +35,21 @@ def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None)
     return tuple(kernels)
 
 
-def stage(task: ProductTask, target: Target, epilogue: Epilogue | None = None) -> tuple[Kernel, ...]:
+def stage(
+    task: ProductTask, target: Target, epilogue: Epilogue | None = None, reach: str = ""
+) -> tuple[Kernel, ...]:
     """The same of one matrix, each kernel in one tile; the last computes, one before it packs the right operand.
 
-    A product of other rows with that right operand may be computed without packing again.
+    A product of other rows with that right operand may be computed without packing again. Only so many columns, or
+    terms, need to be taken as the kernel's caller says where `reach` names them.
     """
-    choice = elect_stage(task, target)
-    return tuple(_kernels(kind_of(choice, target, epilogue, None, epilogue.pointers if epilogue else 0), target))
+    pointers = epilogue.pointers if epilogue else 0
+    return tuple(_kernels(kind_of(elect_stage(task, target), target, epilogue, None, pointers, reach), target))
+
+
+def reaches_terms(task: ProductTask, target: Target) -> bool:
+    """Whether a stage may take fewer terms than there are."""
+    return elect_stage(task, target).kind in ("direct", "packed")
 
 
 def _split(task: ProductTask, target: Target, epilogue: Epilogue | None) -> list[Kernel]:

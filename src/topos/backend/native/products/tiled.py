@@ -31,20 +31,24 @@ class _Tile:
         self.kind, self.regions, self.text, self.work = kind, regions, text, work
         self.tail = kind.choice.task.columns % kind.lanes.width
         self.first, self.last, self.shared = "true", "true", work.shared
-        self.copies = Copies(kind, regions, text, work.left, work.right, str(kind.choice.task.terms))
+        self.terms = "%reach" if kind.reach == "terms" else str(kind.choice.task.terms)
+        self.copies = Copies(kind, regions, text, work.left, work.right, self.terms)
 
     def blocks(self) -> None:
         """Every block of terms."""
         text, task = self.text, self.kind.choice.task
-        count = self.kind.choice.blocks
-        if count == 1:
+        if self.kind.choice.blocks == 1:
             return self.block()
+        blocks = str(self.kind.choice.blocks)
+        if self.kind.reach == "terms":
+            blocks = text.let(f"udiv i64 {text.add(self.terms, BLOCK - 1)}, {BLOCK}")
+        final = text.add(blocks, -1) if self.kind.reach == "terms" else str(self.kind.choice.blocks - 1)
 
         def one(block: str) -> None:
             start = text.mul(block, BLOCK)
-            terms = text.least(text.let(f"sub i64 {task.terms}, {start}"), BLOCK)
+            terms = text.least(text.let(f"sub i64 {self.terms}, {start}"), BLOCK)
             self.first = text.let(f"icmp eq i64 {block}, 0")
-            self.last = text.let(f"icmp eq i64 {block}, {count - 1}")
+            self.last = text.let(f"icmp eq i64 {block}, {final}")
             left = text.at(self.work.left, text.mul(start, task.left[1] * self.kind.left.item_bytes))
             right = text.at(self.work.right, text.mul(start, task.right[0] * self.kind.right.item_bytes))
             self.copies = Copies(self.kind, self.regions, text, left, right, terms)
@@ -52,7 +56,7 @@ class _Tile:
                 self.shared = text.at(self.work.shared, text.mul(block, self.regions.block_bytes))
             self.block()
 
-        text.loop("0", str(count), 1, lambda block, _: one(block))
+        text.loop("0", blocks, 1, lambda block, _: one(block))
         return None
 
     def block(self) -> None:
