@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.program import Pointer
-from topos.backend.native.views import View, dense
+from topos.backend.native.views import View
 from topos.graph.spec import Spec
 from topos.op import MatMul
 from topos.shape import Shape
@@ -92,7 +92,7 @@ class Block(Lowering):
     def source(self, row: int) -> Source:
         """Where a buffer of the block, an operand's or a stage's, is in the plan."""
         spec = self._whole.spec
-        view = dense(row, spec.rows[row].shape) if row in self.inside else self._whole.views[row]
+        view = self._whole.views[row]
         size = spec.element_of(view.row).dtype.itemsize
         steps = [step * size for step in view.strides]
         count = len(self.leading)

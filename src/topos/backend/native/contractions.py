@@ -14,7 +14,6 @@ from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, Integer, Operand, vector
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
-from topos.backend.native.views import dense, dense_strides
 
 
 Products = Callable[[ProductTask, Target, Epilogue | None], tuple[Kernel, ...]]
@@ -51,7 +50,7 @@ def product_task(lowering: Lowering, row: int) -> ProductTask:
     """The work of a product whose operands are read where they lie."""
     recorded = lowering.spec.rows[row]
     left, right = (lowering.view(operand) for operand in recorded.operands)
-    out = dense_strides(recorded.shape)
+    out = lowering.views[row].strides
     batch = tuple(
         Batch(recorded.shape[axis], left.strides[axis], right.strides[axis], out[axis])
         for axis in range(recorded.shape.rank - 2)
@@ -86,16 +85,14 @@ class _Finish:
         frame.pointers += _pointers(lowering, group)
         for row in self.reads:
             frame.read(row)
-        self.outputs = [
-            (row, frame.add(dense(row, group.shape), frame.element(row).dtype.itemsize)) for row in group.writes
-        ]
+        self.outputs = [(row, frame.add(lowering.views[row], frame.element(row).dtype.itemsize)) for row in group.writes]
         return frame
 
     def define(self, finish: Finish) -> Definition:
         """Its text, for lanes along the columns of the result or along its rows."""
         frame = self.frame(finish.lanes, finish.parameters)
-        written = list(dense_strides(self.group.shape))
-        for map in [written, *(map for read in frame.reads.values() for map in read.maps)]:
+        written = {row: list(self.lowering.views[row].strides) for row in self.group.writes}
+        for map in [*written.values(), *(map for read in frame.reads.values() for map in read.maps)]:
             if finish.along_rows:
                 map[-2:] = map[:-3:-1]
         row, column = Operand(INT64, "%row"), Operand(INT64, "%column")
@@ -107,7 +104,7 @@ class _Finish:
         evaluator = Evaluator(frame, self.group)
         evaluator.evaluate(needed(frame, self.group), held, evaluator.values(place, held))
         for result, pointer in self.outputs:
-            frame.store(frame.arithmetic(frame.element(result)), held[result], pointer, written, place)
+            frame.store(frame.arithmetic(frame.element(result)), held[result], pointer, written[result], place)
         return Definition(frame.function.text(finish.name), tuple(frame.function.helpers))
 
     def _batch(self, frame: Frame) -> list[Integer]:

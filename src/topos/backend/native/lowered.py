@@ -9,6 +9,7 @@ from functools import partial
 from topos.backend.native.arithmetic import has_arithmetic
 from topos.backend.native.cascades import with_cascades
 from topos.backend.native.compiler import CompilationError
+from topos.backend.native.destinations import with_destinations
 from topos.backend.native.executable import Executable
 from topos.backend.native.groups import Group, Lowering, declined
 from topos.backend.native.llvm import available
@@ -60,7 +61,7 @@ def executable(
     target = current()
     answered = frozenset(results)
     lowering = Lowering(spec, scheduled, answered.union(carried.values()))
-    lowering.groups = with_cascades(lowering, lowering.groups)
+    lowering.groups = with_destinations(lowering, with_cascades(lowering, lowering.groups))
     program = assembled(lowering, partial(_written, target), carried, answered)
     if isinstance(program, Group):
         return Declined(f"no kernel for {spec.label(program.rows[-1])}", tuple(program.rows))
