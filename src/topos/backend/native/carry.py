@@ -12,7 +12,8 @@ from topos.op import Cast, Elementwise, MatMul
 class Carry(NamedTuple):
     """How the replacements of a step reach their sources.
 
-    `in_place` names, for a row whose value is written over a source, that source. `before` are the carried sources
+    `in_place` names, for a row whose value is written over a source, that source; for one that is written where a copy
+    of it would lie, that copy. `before` are the carried sources
     whose values of before are still wanted at the end: each is first copied to a buffer of its own, which is called
     `~source`. `after` are the copies that end a step, each from a buffer to a source.
     """
@@ -24,7 +25,7 @@ class Carry(NamedTuple):
 
 def carry_of(lowering: Lowering, carried: Mapping[int, int], results: frozenset[int]) -> Carry:
     """The replacement of each carried source; results show values of before."""
-    in_place: dict[int, int] = {}
+    in_place = dict(lowering.written_as)
     before = [source for source in carried if source in results or source in carried.values()]
     after: list[tuple[int, int]] = []
     last = lowering.last_reads()

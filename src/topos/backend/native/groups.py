@@ -62,7 +62,8 @@ class Lowering:
     """The groups of a schedule, and for each row where its value is read.
 
     `spec` is the one given, or one with more rows at its end. `views` has every row whose value is in memory,
-    `constants` the rows that are one number at every place, as tensors of rank 0. A reshape whose strides do not merge
+    `constants` the rows that are one number at every place, as tensors of rank 0, `written_as` for a row the result in
+    whose buffer it is stored. A reshape whose strides do not merge
     is a group of its own.
     """
 
@@ -74,6 +75,7 @@ class Lowering:
         self.kept = frozenset(kept)
         self.views: dict[int, View] = {}
         self.constants: dict[int, Tensor] = {}
+        self.written_as: dict[int, int] = {}
         self._inlined, self._written = inlined_pads(self.spec, scheduled, self.kept)
         self._placement = Placement(self.spec, self.views)
         self._signs = Signs(self.spec, self.constants)

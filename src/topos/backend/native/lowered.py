@@ -61,7 +61,8 @@ def executable(
     target = current()
     answered = frozenset(results)
     lowering = Lowering(spec, scheduled, answered.union(carried.values()))
-    lowering.groups = with_destinations(lowering, with_cascades(lowering, lowering.groups))
+    lowering.groups = with_cascades(lowering, lowering.groups)
+    lowering.groups = with_destinations(lowering, lowering.groups, answered.difference(carried.values()))
     program = assembled(lowering, partial(_written, target), carried, answered)
     if isinstance(program, Group):
         return Declined(f"no kernel for {spec.label(program.rows[-1])}", tuple(program.rows))
