@@ -63,7 +63,9 @@ def _is_softmax(block: Lowering, group: Group, scores: list[int]) -> bool:
     """Whether a group is the softmax of some scores along its axis and nothing else."""
     kinds = (MaxAlong, Sub, Exp, SumAlong, Div)
     recorded = [block.spec.rows[row] for row in group.rows]
-    if not len(recorded) == len(kinds) or not all(isinstance(r.opcode, k) for r, k in zip(recorded, kinds, strict=True)):
+    if len(recorded) != len(kinds):
+        return False
+    if not all(isinstance(row.opcode, kind) for row, kind in zip(recorded, kinds, strict=True)):
         return False
     largest, below, powers, total, _ = group.rows
     wanted = [scores, [*scores, largest], [below], [powers], [powers, total]]

@@ -1,7 +1,7 @@
 """Cascades: a product, work on its rows and a product of that, one group that runs block of rows by block of rows.
 
-What passes between the stages is a block of rows that stays in the nearest caches. It is stored where it belongs only if
-somebody else reads it.
+What passes between the stages is a block of rows that stays in the nearest caches. It is stored where it belongs only
+if somebody else reads it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ FEWEST_BLOCKS = 8
 """Of 16 rows, in all matrices together: fewer are shared out better stage by stage."""
 MOST_RIGHT_BYTES = 1 << 19
 """What the right operands of a matrix take, which every block reads again."""
+MOST_WIDTH = 512
+"""Lines of all right operands together, or they take so many bytes: reading them again is less than storing blocks."""
 
 
 def with_cascades(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
@@ -128,7 +130,9 @@ class _Search:
         rights = [self._right(at) for at in stages if self._is_product(self.groups[at])]
         spec = self.lowering.spec
         size = sum(prod(spec.rows[right].shape[-2:]) * spec.element_of(right).dtype.itemsize for right in rights)
-        return rows >= FEWEST_ROWS and columns > 0 and blocks >= FEWEST_BLOCKS and 0 < size <= MOST_RIGHT_BYTES
+        width = sum(prod(spec.rows[right].shape[-2:]) for right in rights) // max(1, columns)
+        is_small = 0 < size <= MOST_RIGHT_BYTES or 0 < width <= MOST_WIDTH
+        return rows >= FEWEST_ROWS and columns > 0 and blocks >= FEWEST_BLOCKS and is_small
 
 
 def _joined(lowering: Lowering, groups: Sequence[Group], stages: Sequence[int]) -> Group:

@@ -15,7 +15,6 @@ from topos.backend.native.registers import INT64, Integer, Operand, vector
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 
-
 Products = Callable[[ProductTask, Target, Epilogue | None], tuple[Kernel, ...]]
 """What writes the kernels of a product."""
 
@@ -85,7 +84,10 @@ class _Finish:
         frame.pointers += _pointers(lowering, group)
         for row in self.reads:
             frame.read(row)
-        self.outputs = [(row, frame.add(lowering.views[row], frame.element(row).dtype.itemsize)) for row in group.writes]
+        sizes = [frame.element(row).dtype.itemsize for row in group.writes]
+        self.outputs = [
+            (row, frame.add(lowering.views[row], size)) for row, size in zip(group.writes, sizes, strict=True)
+        ]
         return frame
 
     def define(self, finish: Finish) -> Definition:

@@ -35,9 +35,7 @@ def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None)
     return tuple(kernels)
 
 
-def stage(
-    task: ProductTask, target: Target, epilogue: Epilogue | None = None, reach: str = ""
-) -> tuple[Kernel, ...]:
+def stage(task: ProductTask, target: Target, epilogue: Epilogue | None = None, reach: str = "") -> tuple[Kernel, ...]:
     """The same of one matrix, each kernel in one tile; the last computes, one before it packs the right operand.
 
     A product of other rows with that right operand may be computed without packing again. Only so many columns, or
