@@ -38,9 +38,7 @@ class Block(Lowering):
         self.leading, self.all_rows = first[:-2], first[-2]
         self.kept, self.constants = lowering.kept, lowering.constants
         self._placement, self._read_later = lowering._placement, set()
-        self.rights = {
-            lowering.spec.rows[stage.rows[0]].operands[1] for stage in group.stages if self._is_product(stage)
-        }
+        self.axes = self._axes()
         self.inside = {row for stage in group.stages for row in stage.rows}
         self.spec = Spec(lowering.spec.element)
         self.spec.rows = list(lowering.spec.rows)
@@ -49,8 +47,15 @@ class Block(Lowering):
             self._cut(row)
         self.groups = [self._stage(stage) for stage in group.stages]
 
-    def _is_product(self, stage: Group) -> bool:
-        return isinstance(self._whole.spec.rows[stage.rows[0]].opcode, MatMul)
+    def _axes(self) -> dict[int, int | None]:
+        """The axis of a matrix that is the rows, where it is not the first; `None` where there is no such axis."""
+        axes: dict[int, int | None] = {}
+        for stage in self._group.stages:
+            recorded = self._whole.spec.rows[stage.rows[0]]
+            if isinstance(recorded.opcode, MatMul):
+                left, right = recorded.operands
+                axes.update({left: 1, right: 0, stage.rows[0]: None} if stage.crosses else {right: None})
+        return axes
 
     def _met(self) -> Iterator[int]:
         """Every row that the stages compute or read."""
@@ -73,10 +78,15 @@ class Block(Lowering):
         self.spec.rows[row] = recorded._replace(shape=shape, element=element)
 
     def _extents(self, row: int) -> Shape:
-        extents = self._whole.spec.rows[row].shape[len(self.leading) :]
-        return Shape(extents) if row in self.rights else Shape((self._rows, *extents[1:]))
+        extents = list(self._whole.spec.rows[row].shape[len(self.leading) :])
+        axis = self.axes.get(row, 0)
+        if axis is not None:
+            extents[axis] = self._rows
+        return Shape(extents)
 
     def _stage(self, stage: Group) -> Group:
+        if stage.crosses:
+            return stage._replace(shape=self._extents(stage.rows[0]))
         shape = Shape((self._rows, stage.shape[-1]))
         return stage._replace(shape=shape, axis=None if stage.axis is None else 1)
 
@@ -96,5 +106,6 @@ class Block(Lowering):
         size = spec.element_of(view.row).dtype.itemsize
         steps = [step * size for step in view.strides]
         count = len(self.leading)
-        down = 0 if row in self.rights else steps[count]
+        axis = self.axes.get(row, 0)
+        down = 0 if axis is None else steps[count + axis]
         return Source(Pointer(view.row, view.offset * size), tuple(steps[:count]), down)

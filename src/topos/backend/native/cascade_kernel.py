@@ -8,6 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 from topos.backend.native.cascade_block import Block, Source
+from topos.backend.native.cascade_crossing import even_rows
 from topos.backend.native.cascade_reach import Looking, Reach, reach_of
 from topos.backend.native.contractions import matmul
 from topos.backend.native.groups import Group, Lowering
@@ -40,7 +41,7 @@ def cascade(lowering: Lowering, group: Group, target: Target, write: Writer) -> 
     for stage in block.groups:
         is_product = isinstance(lowering.spec.rows[stage.rows[0]].opcode, MatMul)
         ends = "" if reach is None else "columns" if stage is block.groups[0] else "terms"
-        products = partial(product_stage, reach=ends)
+        products = partial(product_stage, reach=ends, all_terms=block.all_rows if stage.crosses else 0)
         call = matmul(block, stage, target, products) if is_product else write(block, stage, target)
         if call is None:
             return None
@@ -53,6 +54,8 @@ def _rows(lowering: Lowering, group: Group) -> int:
     *_, rows, columns = group.stages[0].shape
     item = lowering.spec.element_of(group.stages[0].rows[0]).dtype.itemsize
     most = max(FEWEST_ROWS, min(MOST_ROWS, BLOCK_BYTES // (columns * item)))
+    if any(stage.crosses for stage in group.stages):
+        return even_rows(rows, most)
     return -(-rows // -(-rows // most))
 
 
@@ -79,7 +82,8 @@ class _Cascade:
         self.blocks = -(-block.all_rows // block.spec.rows[block.groups[0].rows[0]].shape[0])
         self.matrices = prod(block.leading)
         # A part has two blocks at least: the last block of all is moved back onto rows of the one before it.
-        self.parts = max(1, min(-(-MOST_TILES // self.matrices) // 2, self.blocks // 2))
+        self.crosses = [stage.crosses for stage in block.groups]
+        self.parts = 1 if any(self.crosses) else max(1, min(-(-MOST_TILES // self.matrices) // 2, self.blocks // 2))
         self.tiles = min(MOST_TILES, self.matrices * self.parts)
 
     def _room(self) -> _Room:
@@ -95,10 +99,11 @@ class _Cascade:
         """The kernel and its operands."""
         helpers: dict[str, None] = {}
         stages: dict[str, str] = {}
-        for kernel in (kernel for call in self.calls for kernel in call.kernels):
+        for at, kernel in ((at, kernel) for at, call in enumerate(self.calls) for kernel in call.kernels):
             helpers.update(dict.fromkeys(kernel.helpers))
             head = f"void @{kernel.name}(ptr %arguments, i64 %tile"
-            own_head = f"internal {head}, i64 %reach) noinline nounwind {{"
+            further = "%begun" if self.crosses[at] else "%reach"
+            own_head = f"internal {head}, i64 {further}) noinline nounwind {{"
             stages[kernel.name] = kernel.text.replace(f"{head}) nounwind {{", own_head, 1)
         own: dict[str, str] = {}
 
@@ -132,7 +137,7 @@ class _Cascade:
         places = self._matrix(matrix)
         for at, call in enumerate(self.calls):
             self._fill(at, places, "0")
-            for kernel in call.kernels[:-1]:
+            for kernel in call.kernels[: 0 if self.crosses[at] else -1]:
                 self._run(at, kernel, "poison")
         looking = Looking(self.block, self.reach, text) if self.reach else None
         finite = looking.finite(places[looking.reach.right]) if looking else ""
@@ -146,7 +151,8 @@ class _Cascade:
                 reach = looking.columns_of(text.at(places[mask], text.mul(row, self.sources[mask].down)), finite)
             for at, call in enumerate(self.calls):
                 self._fill(at, places, row)
-                self._run(at, call.kernels[-1], reach)
+                for kernel in call.kernels[0 if self.crosses[at] else -1 :]:
+                    self._run(at, kernel, row if self.crosses[at] else reach)
 
         first = text.share(part, self.parts, self.blocks) if self.parts > 1 else "0"
         end = text.share(text.add(part, 1), self.parts, self.blocks) if self.parts > 1 else str(self.blocks)

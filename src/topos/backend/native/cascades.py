@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from topos.backend.native.cascade_crossing import Crossing
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.placement import WHOLE
 from topos.backend.native.views import View, dense_strides
@@ -31,8 +32,9 @@ def with_cascades(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
     for at in range(len(found)):
         stages = _Search(lowering, found, at).stages()
         if stages:
-            joined = _joined(lowering, found, stages)
-            for stage in stages:
+            crossing = Crossing(lowering, found, stages).products()
+            joined = _joined(lowering, found, stages, crossing)
+            for stage in (*stages, *crossing):
                 found[stage] = found[stage]._replace(reads=[], writes=[])
             found[at] = joined
     return [group for group in found if group.writes]
@@ -135,19 +137,19 @@ class _Search:
         return rows >= FEWEST_ROWS and columns > 0 and blocks >= FEWEST_BLOCKS and is_small
 
 
-def _joined(lowering: Lowering, groups: Sequence[Group], stages: Sequence[int]) -> Group:
+def _joined(lowering: Lowering, groups: Sequence[Group], stages: Sequence[int], crossing: Sequence[int]) -> Group:
     """One group of the stages: it reads what they read of others, and writes what others read of it."""
-    parts = [groups[at] for at in stages]
+    parts = [groups[at] for at in stages] + [groups[at]._replace(crosses=True) for at in crossing]
     written = {row for part in parts for row in part.writes}
     others = {
         lowering.views[operand].row
         for at, group in enumerate(groups)
-        if at not in stages and group.writes
+        if at not in (*stages, *crossing) and group.writes
         for operand in group.reads
     }
     reads = dict.fromkeys(o for part in parts for o in part.reads if lowering.views[o].row not in written)
     writes = [row for part in parts for row in part.writes if row in lowering.kept or row in others]
-    last = parts[-1]
+    last = groups[stages[-1]]
     rows = [row for part in parts for row in part.rows]
     why = "its stages run together, a block of rows at a time"
     return Group(last.shape, rows, list(reads), writes, None, why, tuple(parts))

@@ -54,9 +54,11 @@ class _Copy:
         return self._is_product(home) and all(lowering.views[operand].row != self.base for operand in reads)
 
     def _is_product(self, home: Group) -> bool:
-        """Whether the base is what a product's group stores, or the last one of several stages."""
-        last = home.stages[-1] if home.stages else home
-        return isinstance(self.lowering.spec.rows[last.rows[0]].opcode, MatMul) and self.base in last.writes
+        """Whether the base is what a product's group stores, or a product among several stages that none of them reads."""
+        stages = home.stages or (home,)
+        stage = next(stage for stage in stages if self.base in stage.writes)
+        inside = {self.lowering.views[operand].row for one in stages for operand in one.reads}
+        return isinstance(self.lowering.spec.rows[stage.rows[0]].opcode, MatMul) and self.base not in inside
 
     def _steps(self, base: int) -> tuple[int, ...] | None:
         """The steps along the base's axes when it lies in the copy's order; `None` where the copied axes are others."""

@@ -47,6 +47,7 @@ class Group(NamedTuple):
     `reads` are the operands in memory, `writes` the rows whose values are stored; the others live in registers. `axis`
     is the one that its reductions take, `WHOLE` for all of them together. `why` says why the first row began a group.
     `stages` are the groups that run as this one, a block of rows at a time; those of a group that is none are empty.
+    A stage that `crosses` is a product whose terms are those rows.
     """
 
     shape: Shape
@@ -56,6 +57,7 @@ class Group(NamedTuple):
     axis: int | None = None
     why: str = ""
     stages: tuple[Group, ...] = ()
+    crosses: bool = False
 
 
 class Lowering:

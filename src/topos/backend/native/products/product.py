@@ -35,18 +35,22 @@ def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None)
     return tuple(kernels)
 
 
-def stage(task: ProductTask, target: Target, epilogue: Epilogue | None = None, reach: str = "") -> tuple[Kernel, ...]:
+def stage(
+    task: ProductTask, target: Target, epilogue: Epilogue | None = None, reach: str = "", all_terms: int = 0
+) -> tuple[Kernel, ...]:
     """The same of one matrix, each kernel in one tile; the last computes, one before it packs the right operand.
 
     A product of other rows with that right operand may be computed without packing again. Only so many columns, or
-    terms, need to be taken as the kernel's caller says where `reach` names them.
+    terms, need to be taken as the kernel's caller says where `reach` names them. With `all_terms`, the terms are the
+    next ones of so many, as many each time: the scratch keeps the chains, and the last time stores the results.
     """
     pointers = epilogue.pointers if epilogue else 0
-    return tuple(_kernels(kind_of(elect_stage(task, target), target, epilogue, None, pointers, reach), target))
+    choice = elect_stage(task, target)
+    return tuple(_kernels(kind_of(choice, target, epilogue, None, pointers, all_terms, reach), target))
 
 
 def reaches_terms(task: ProductTask, target: Target) -> bool:
-    """Whether a stage may take fewer terms than there are."""
+    """Whether a stage may take fewer terms than there are, or some at a time."""
     return elect_stage(task, target).kind in ("direct", "packed")
 
 

@@ -15,7 +15,8 @@ from topos.backend.native.target import Target
 def tiled(kind: Kind, target: Target) -> str:
     """The text of a kernel that runs register tiles over row groups and panels, block of terms by block."""
     choice, regions = kind.choice, Regions(kind)
-    totals = Totals(regions.row_bytes, regions.in_out) if choice.blocks > 1 else None
+    waits = choice.blocks > 1 or regions.keeps
+    totals = Totals(regions.row_bytes, regions.in_out, regions.chains_bytes) if waits else None
     parts = [frame(kind, regions, lambda text, work: _Tile(kind, regions, text, work).blocks())]
     for rows, _ in choice.rows.sizes:
         parts += [micro(kind, Shape(rows, *panel), totals) for panel in panel_shapes(kind)]
@@ -94,10 +95,12 @@ class _Tile:
         column = text.mul(self.kind.choice.panels.start(text, panel), self.kind.lanes.width)
         left, right = self.left(group, row), self.right(panel, column, first_panel)
         out = text.at(text.at(self.work.out, text.mul(row, task.out[0] * size)), text.mul(column, task.out[1] * size))
-        totals = self.totals(row, column, out) if self.kind.choice.blocks > 1 else "poison"
+        waits = self.kind.choice.blocks > 1 or self.regions.keeps
+        totals = self.totals(row, column, out) if waits else "poison"
         arguments = f"ptr {left}, ptr {right}, ptr {out}, ptr {totals}, i64 {self.copies.terms}"
         arguments += f", i1 {self.first}, i1 {self.last}, i64 {row}, i64 {column}"
         arguments += f", ptr %arguments, i64 {self.work.product}" * (self.kind.epilogue is not None)
+        arguments += ", i64 %begun" * self.regions.keeps
 
         def call(vectors: int, active: int) -> None:
             text.do(f"call void {micro_name(self.kind, Shape(rows, vectors, active))}({arguments})")
