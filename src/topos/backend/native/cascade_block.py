@@ -51,10 +51,13 @@ class Block(Lowering):
         """The axis of a matrix that is the rows, where it is not the first; `None` where there is no such axis."""
         axes: dict[int, int | None] = {}
         for stage in self._group.stages:
-            recorded = self._whole.spec.rows[stage.rows[0]]
-            if isinstance(recorded.opcode, MatMul):
-                left, right = recorded.operands
-                axes.update({left: 1, right: 0, stage.rows[0]: None} if stage.crosses else {right: None})
+            rows = self._whole.spec.rows
+            recorded = rows[stage.rows[0]]
+            if stage.crosses:
+                axes.update(dict.fromkeys(operand for row in stage.rows for operand in (row, *rows[row].operands)))
+                axes.update(zip(recorded.operands, (1, 0), strict=True))
+            elif isinstance(recorded.opcode, MatMul):
+                axes[recorded.operands[1]] = None
         return axes
 
     def _met(self) -> Iterator[int]:

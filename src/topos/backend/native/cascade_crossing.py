@@ -28,66 +28,78 @@ def even_rows(rows: int, most: int) -> int:
 
 
 class Crossing:
-    """The products after some stages that read what those compute along its rows."""
+    """The products that read what some stages compute along its rows, and may run where the last of those stood."""
 
-    def __init__(self, lowering: Lowering, groups: Sequence[Group], stages: Sequence[int]) -> None:
-        self.lowering, self.groups, self.stages = lowering, groups, stages
-        self.leading, self.rows = groups[stages[0]].shape[:-2], groups[stages[0]].shape[-2]
-        self.inside = {row for at in stages[:-1] for row in groups[at].writes}
+    def __init__(self, lowering: Lowering, groups: Sequence[Group], stages: Sequence[Group], at: int) -> None:
+        self.lowering, self.groups, self.stages, self.at = lowering, groups, stages, at
+        self.leading, self.rows = stages[0].shape[:-2], stages[0].shape[-2]
+        self.inside = {row for stage in stages[:-1] for row in stage.writes}
         self.home = {row: at for at, group in enumerate(groups) for row in group.writes}
 
     def products(self) -> list[int]:
-        """Where they stand: those of which everything that they read from elsewhere is there in time."""
+        """Where they stand."""
         if prod(self.leading) < FEWEST_MATRICES or even_rows(self.rows, 1 << 6) < min(FEWEST_ROWS, self.rows):
             return []
         found: list[int] = []
-        for at in range(self.stages[-1] + 1, len(self.groups)):
-            if self._crosses(self.groups[at]) and self._is_cut_alike(found, at):
+        for at, group in enumerate(self.groups):
+            if self._crosses(group) and self._is_cut_alike(found, at) and self._may_wait(at):
                 found.append(at)
         return found
 
+    def _may_wait(self, at: int) -> bool:
+        """Whether nobody reads a product before the stages run."""
+        rows, between = self.groups[at].writes, self.groups[at + 1 : self.at]
+        return all(self.lowering.views[operand].row not in rows for group in between for operand in group.reads)
+
     def _is_cut_alike(self, found: Sequence[int], at: int) -> bool:
         """Whether no operand of a product is cut elsewhere along another axis."""
-        left, right = self._operands(at)
+        left, right = self._operands(self.groups[at])
         rights = {self._operands(stage)[1] for stage in self.stages if self._is_product(stage)}
-        lefts = {self._operands(other)[0] for other in found}
-        others = {o for stage in self.stages for row in self.groups[stage].rows for o in self._operands_of(row)}
-        others.update(self._operands(other)[1] for other in found)
+        lefts = {self._operands(self.groups[other])[0] for other in found}
+        others = {o for stage in self.stages for row in stage.rows for o in self.lowering.spec.rows[row].operands}
+        others.update(self._operands(self.groups[other])[1] for other in found)
+        after = [operand for other in (*found, at) for operand in self._following(self.groups[other])]
+        if {*after} & {left, right, *rights, *lefts, *others}:
+            return False
         return left not in others and right not in rights | lefts | {left}
 
-    def _is_product(self, at: int) -> bool:
-        return isinstance(self.lowering.spec.rows[self.groups[at].rows[0]].opcode, MatMul)
+    def _following(self, group: Group) -> list[int]:
+        """What the rows after a product read beside it."""
+        read = [operand for row in group.rows[1:] for operand in self.lowering.spec.rows[row].operands]
+        views = self.lowering.views
+        return [operand for operand in read if operand in views and views[operand].row not in group.rows]
 
-    def _operands(self, at: int) -> Sequence[int]:
-        return self._operands_of(self.groups[at].rows[0])
+    def _is_product(self, group: Group) -> bool:
+        return isinstance(self.lowering.spec.rows[group.rows[0]].opcode, MatMul)
 
-    def _operands_of(self, row: int) -> Sequence[int]:
-        return self.lowering.spec.rows[row].operands
+    def _operands(self, group: Group) -> Sequence[int]:
+        return self.lowering.spec.rows[group.rows[0]].operands
 
     def _crosses(self, group: Group) -> bool:
-        spec = self.lowering.spec
-        if group.stages or not group.writes or len(group.rows) != 1:
+        if group.stages or not group.writes or not self._is_product(group):
             return False
-        recorded = spec.rows[group.rows[0]]
-        if not isinstance(recorded.opcode, MatMul) or group.shape[:-2] != self.leading:
+        operands = self._operands(group)
+        if group.shape[:-2] != self.leading or any(operand in self.lowering.constants for operand in operands):
             return False
-        if any(operand in self.lowering.constants for operand in recorded.operands):
+        if self.lowering.spec.rows[operands[0]].shape[-1] != self.rows or min(group.shape[-2:]) < FEWEST_RESULTS:
             return False
-        views = [self.lowering.views[operand] for operand in recorded.operands]
-        if spec.rows[recorded.operands[0]].shape[-1] != self.rows:
+        views = [self.lowering.views[operand] for operand in operands]
+        after = self._following(group)
+        read = [*operands, *after]
+        if any(self.lowering.views[operand].guards or self.lowering.is_one_hot(operand) for operand in read):
             return False
-        if group.shape[-2] < FEWEST_RESULTS or group.shape[-1] < FEWEST_RESULTS:
+        if not all(self._is_outside(self.lowering.views[operand]) for operand in after):
             return False
-        if any(view.guards or self.lowering.is_one_hot(o) for view, o in zip(views, recorded.operands, strict=True)):
-            return False
-        return any(view.row in self.inside for view in views) and all(
-            self._is_there(view, axis) for view, axis in zip(views, (-1, -2), strict=True)
-        )
+        return any(view.row in self.inside for view in views) and all(map(self._is_there, views, (-1, -2)))
+
+    def _is_outside(self, view: View) -> bool:
+        """Whether a value is known before the stages run."""
+        return self.home.get(view.row, -1) < self.at and all(view.row not in stage.rows for stage in self.stages)
 
     def _is_there(self, view: View, axis: int) -> bool:
         """Whether an operand is computed before the stages, or is of theirs and read along its own rows."""
         if view.row not in self.inside:
-            return self.home.get(view.row, -1) < self.stages[-1] and self.home.get(view.row) not in self.stages
+            return self._is_outside(view)
         own, count = self.lowering.spec.rows[view.row].shape, len(self.leading)
         steps = dense_strides(own)
         if view.offset or own[: count + 1] != (*self.leading, self.rows):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from topos.backend.native.cascade_crossing import Crossing
+from topos.backend.native.cascade_remade import remade
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.placement import WHOLE
 from topos.backend.native.views import View, dense_strides
@@ -30,13 +31,18 @@ def with_cascades(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
     """The groups, some of them joined; a joined group stands where its last stage stood."""
     found = list(groups)
     for at in range(len(found)):
-        stages = _Search(lowering, found, at).stages()
-        if stages:
-            crossing = Crossing(lowering, found, stages).products()
-            joined = _joined(lowering, found, stages, crossing)
-            for stage in (*stages, *crossing):
+        taken = _Search(lowering, found, at).stages()
+        if taken:
+            stages = [found[stage] for stage in taken]
+            again = remade(lowering, found, stages, at)
+            if again is not None:
+                found[again.at] = again.without
+                stages = again.stages
+            crossing = Crossing(lowering, found, stages, at).products()
+            stages += [found[stage]._replace(crosses=True) for stage in crossing]
+            for stage in (*taken, *crossing):
                 found[stage] = found[stage]._replace(reads=[], writes=[])
-            found[at] = joined
+            found[at] = _joined(lowering, found, stages)
     return [group for group in found if group.writes]
 
 
@@ -137,19 +143,13 @@ class _Search:
         return rows >= FEWEST_ROWS and columns > 0 and blocks >= FEWEST_BLOCKS and is_small
 
 
-def _joined(lowering: Lowering, groups: Sequence[Group], stages: Sequence[int], crossing: Sequence[int]) -> Group:
-    """One group of the stages: it reads what they read of others, and writes what others read of it."""
-    parts = [groups[at] for at in stages] + [groups[at]._replace(crosses=True) for at in crossing]
-    written = {row for part in parts for row in part.writes}
-    others = {
-        lowering.views[operand].row
-        for at, group in enumerate(groups)
-        if at not in (*stages, *crossing) and group.writes
-        for operand in group.reads
-    }
-    reads = dict.fromkeys(o for part in parts for o in part.reads if lowering.views[o].row not in written)
-    writes = [row for part in parts for row in part.writes if row in lowering.kept or row in others]
-    last = groups[stages[-1]]
-    rows = [row for part in parts for row in part.rows]
+def _joined(lowering: Lowering, groups: Sequence[Group], stages: Sequence[Group]) -> Group:
+    """One group of stages: it reads what they read of others, and writes what others read of it."""
+    written = {row for stage in stages for row in stage.writes}
+    others = {lowering.views[operand].row for group in groups for operand in group.reads}
+    reads = dict.fromkeys(o for stage in stages for o in stage.reads if lowering.views[o].row not in written)
+    writes = [row for stage in stages for row in stage.writes if row in lowering.kept or row in others]
+    rows = [row for stage in stages for row in stage.rows]
+    shape = next(stage.shape for stage in reversed(stages) if not stage.crosses)
     why = "its stages run together, a block of rows at a time"
-    return Group(last.shape, rows, list(reads), writes, None, why, tuple(parts))
+    return Group(shape, rows, list(reads), writes, None, why, tuple(stages))
