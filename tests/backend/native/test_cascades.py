@@ -10,7 +10,7 @@ import pytest
 
 import topos
 from topos import Element, Tape, bf16, f32, f64
-from topos.backend.native import cascade_kernel, cascades
+from topos.backend.native import cascade_crossing, cascade_kernel, cascade_remade, cascades
 from topos.testing import assert_same_bits
 
 pytest.importorskip("llvmlite")
@@ -28,6 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cascades, "MOST_RIGHT_BYTES", 1 << 24)
     monkeypatch.setattr(cascade_kernel, "FEWEST_ROWS", 5)
     monkeypatch.setattr(cascade_kernel, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(cascade_crossing, "FEWEST_MATRICES", 1)
 
 
 def numbers(*shape: int) -> Any:
@@ -157,10 +158,9 @@ def test_threads_share_tiles(threads: int) -> None:
         topos.threads(before)
 
 
-@pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("masked", [False, True])
-def test_gradients(size: tuple[int, int, int, int], masked: bool, element: Element) -> None:
+def slopes(size: tuple[int, int, int, int], masked: bool) -> Callable[[Tape], Any]:
+    """The result of an attention and the gradients of its operands."""
+
     def record(tape: Tape) -> Any:
         sources = operands(tape, size, (2,))
         mask = tape.input(causal(*size[:2])).broadcast_along(0, 2) if masked else None
@@ -168,8 +168,83 @@ def test_gradients(size: tuple[int, int, int, int], masked: bool, element: Eleme
         loss = (result * tape.input(numbers(2, size[0], size[3]))).sum()
         return [result, *(slope for _, slope in tape.differentiate(loss, list(sources)))]
 
-    told = checked(record, element)
-    assert told.count("cascade_") >= 2
+    return record
+
+
+CROSSING = [(48, 40, 17, 9), (64, 64, 32, 32), (512, 16, 9, 13), (520, 24, 8, 8), (1024, 33, 10, 20), (1536, 12, 8, 8)]
+
+
+@pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
+@pytest.mark.parametrize("size", [*SIZES[3:9], *CROSSING], ids=str)
+def test_gradients(size: tuple[int, int, int, int], element: Element) -> None:
+    told = checked(slopes(size, masked=size[0] % 4 == 0), element)
+    assert told.count("cascade_") == 2
+
+
+@pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
+@pytest.mark.parametrize("size", CROSSING, ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_that_keep_nothing(
+    size: tuple[int, int, int, int], masked: bool, element: Element, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
+    told = checked(slopes(size, masked), element)
+    assert told.count("cascade_") == 2
+    assert "product_" not in told and told.count("Exp") == 2
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, 8])
+def test_threads_share_the_matrices_of_a_gradient(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
+    before = topos.threads()
+    topos.threads(threads)
+    try:
+        assert "product_" not in checked(slopes((64, 96, 16, 16), masked=True))
+    finally:
+        topos.threads(before)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38], ids=str)
+def test_gradients_at_the_edge(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
+
+    def record(tape: Tape) -> Any:
+        arrays = [numbers(2, 64, 16) for _ in range(3)]
+        for at, array in enumerate(arrays):
+            array[at % 2, 20 * at, 3] = value
+        sources = [tape.input(array) for array in arrays]
+        mask = tape.input(causal(64, 64) * (np.arange(64)[:, None] != 3)).broadcast_along(0, 2)
+        result = attended(*sources, mask)[0]
+        loss = (result * tape.input(numbers(2, 64, 16))).sum()
+        return [result, *(slope for _, slope in tape.differentiate(loss, sources))]
+
+    assert "product_" not in checked(record)
+
+
+def test_what_a_result_shows_is_kept_and_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
+
+    def record(tape: Tape) -> Any:
+        sources = operands(tape, (64, 64, 16, 16), (2,))
+        result, chances = attended(*sources)
+        loss = (result * result).sum()
+        return [chances, *(slope for _, slope in tape.differentiate(loss, list(sources)))]
+
+    assert checked(record).count("Exp") == 1
+
+
+def test_a_product_that_others_wait_for_runs_where_it_stands() -> None:
+    def record(tape: Tape) -> Any:
+        query, key, content = operands(tape, (64, 64, 16, 16), (2,))
+        chances = attended(query, key, content)[1]
+        across = chances.transpose() @ query
+        return [
+            chances @ (content + across),
+            (chances * 2.0) @ across,
+            chances.transpose() @ (across @ across.transpose()),
+        ]
+
+    checked(record)
 
 
 def test_what_somebody_else_reads_is_stored() -> None:

@@ -34,9 +34,7 @@ def remade(lowering: Lowering, groups: Sequence[Group], stages: Sequence[Group],
     return None
 
 
-def _again(
-    lowering: Lowering, groups: Sequence[Group], stages: Sequence[Group], at: int, last: int
-) -> Remade | None:
+def _again(lowering: Lowering, groups: Sequence[Group], stages: Sequence[Group], at: int, last: int) -> Remade | None:
     earlier = groups[at]
     *before, end = earlier.stages
     passed = {row for stage in before for row in stage.writes if row in earlier.writes}

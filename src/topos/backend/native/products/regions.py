@@ -27,7 +27,9 @@ class Regions:
         self.product_bytes = self.block_bytes * choice.blocks
         self.shared_bytes = self.product_bytes * choice.task.batches
         self.keeps = bool(kind.all_terms)
-        self.in_out = not self.keeps and choice.task.out[1] == 1 and lanes.item == lanes.scalar and kind.epilogue is None
+        self.in_out = (
+            not self.keeps and choice.task.out[1] == 1 and lanes.item == lanes.scalar and kind.epilogue is None
+        )
         self.room_bytes = kind.room_bytes
         self._own(kind)
 
