@@ -12,7 +12,8 @@ from topos.op import Cast, Elementwise, MatMul
 class Carry(NamedTuple):
     """How the replacements of a step reach their sources.
 
-    `in_place` names, for a row whose value is written over a source, that source. `before` are the carried sources
+    `in_place` names, for a row whose value is written over a source, that source; for one that is written where a copy
+    of it would lie, that copy. `before` are the carried sources
     whose values of before are still wanted at the end: each is first copied to a buffer of its own, which is called
     `~source`. `after` are the copies that end a step, each from a buffer to a source.
     """
@@ -24,7 +25,7 @@ class Carry(NamedTuple):
 
 def carry_of(lowering: Lowering, carried: Mapping[int, int], results: frozenset[int]) -> Carry:
     """The replacement of each carried source; results show values of before."""
-    in_place: dict[int, int] = {}
+    in_place = dict(lowering.written_as)
     before = [source for source in carried if source in results or source in carried.values()]
     after: list[tuple[int, int]] = []
     last = lowering.last_reads()
@@ -52,6 +53,8 @@ def _replaces(lowering: Lowering, source: int, following: int, last: Mapping[int
 
 def _reads_where_it_writes(lowering: Lowering, group: Group, source: int) -> bool:
     """Whether a group works place by place, and reads a source only at the place that it writes."""
+    if group.stages:
+        return False
     rows, first = lowering.spec.rows, group.rows[0]
     contracted = list(rows[first].operands) if isinstance(rows[first].opcode, MatMul) else []
     if not all(isinstance(rows[row].opcode, Elementwise | Cast) for row in group.rows[bool(contracted) :]):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.kernel import Kernel
 from topos.backend.native.nest import Frame
 from topos.backend.native.operands import WorkedOut
 from topos.backend.native.products import Batch, Definition, Epilogue, Finish, Grid, ProductTask, prepacked, product
@@ -12,11 +15,14 @@ from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, Integer, Operand, vector
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
-from topos.backend.native.views import View, dense, dense_strides
+from topos.backend.native.views import View
 from topos.op import Leaf, Parameter
 
+Products = Callable[[ProductTask, Target, Epilogue | None], tuple[Kernel, ...]]
+"""What writes the kernels of a product."""
 
-def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
+
+def matmul(lowering: Lowering, group: Group, target: Target, write: Products = product) -> Call | None:
     """A product, and the elementwise rows that follow it in its group."""
     views = _views(lowering, group)
     if any(lowering.spec.is_selection(view.row) for view in views.values()):
@@ -27,8 +33,12 @@ def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
         finish = _Finish(lowering, group, target)
         own = finish.frame(1, "ptr %arguments").pointers
         epilogue = Epilogue(finish.define, len(own) - 3)
-    task, own = _with_worked_out(lowering, group, target, _task(lowering, group), own)
-    return Call(product(task, target, epilogue), own, _weight(lowering, right, task, target, epilogue))
+    stored = {position: lowering.spec.element_of(view.row).name for position, view in views.items()}
+    task = product_task(lowering, group.rows[0])
+    task = task._replace(left_element=stored.get(0, ""), right_element=stored.get(1, ""))
+    task, own = _with_worked_out(lowering, group, target, task, own)
+    weight = _weight(lowering, right, task, target, epilogue) if write is product else None
+    return Call(write(task, target, epilogue), own, weight)
 
 
 def _views(lowering: Lowering, group: Group) -> dict[int, View]:
@@ -74,14 +84,11 @@ def _pointers(lowering: Lowering, group: Group) -> list[Pointer]:
     return places
 
 
-def _task(lowering: Lowering, group: Group) -> ProductTask:
-    row, stored = (
-        group.rows[0],
-        {at: lowering.spec.element_of(view.row).name for at, view in _views(lowering, group).items()},
-    )
+def product_task(lowering: Lowering, row: int) -> ProductTask:
+    """The work of a product whose operands are read where they lie."""
     recorded = lowering.spec.rows[row]
     left, right = (lowering.view(operand) for operand in recorded.operands)
-    out = dense_strides(recorded.shape)
+    out = lowering.views[row].strides
     batch = tuple(
         Batch(recorded.shape[axis], left.strides[axis], right.strides[axis], out[axis])
         for axis in range(recorded.shape.rank - 2)
@@ -96,9 +103,7 @@ def _task(lowering: Lowering, group: Group) -> ProductTask:
         (right.strides[-2], right.strides[-1]),
         (out[-2], out[-1]),
         batch,
-        stored.get(0, ""),
-        stored.get(1, ""),
-        None if left.grid is None else Grid(*left.grid),
+        left_grid=None if left.grid is None else Grid(*left.grid),
     )
 
 
@@ -119,16 +124,17 @@ class _Finish:
         frame.pointers += _pointers(lowering, group)
         for row in self.reads:
             frame.read(row)
+        sizes = [frame.element(row).dtype.itemsize for row in group.writes]
         self.outputs = [
-            (row, frame.add(dense(row, group.shape), frame.element(row).dtype.itemsize)) for row in group.writes
+            (row, frame.add(lowering.views[row], size)) for row, size in zip(group.writes, sizes, strict=True)
         ]
         return frame
 
     def define(self, finish: Finish) -> Definition:
         """Its text, for lanes along the columns of the result or along its rows."""
         frame = self.frame(finish.lanes, finish.parameters)
-        written = list(dense_strides(self.group.shape))
-        for map in [written, *(map for read in frame.reads.values() for map in read.maps)]:
+        written = {row: list(self.lowering.views[row].strides) for row in self.group.writes}
+        for map in [*written.values(), *(map for read in frame.reads.values() for map in read.maps)]:
             if finish.along_rows:
                 map[-2:] = map[:-3:-1]
         row, column = Operand(INT64, "%row"), Operand(INT64, "%column")
@@ -140,7 +146,7 @@ class _Finish:
         evaluator = Evaluator(frame, self.group)
         evaluator.evaluate(needed(frame, self.group), held, evaluator.values(place, held))
         for result, pointer in self.outputs:
-            frame.store(frame.arithmetic(frame.element(result)), held[result], pointer, written, place)
+            frame.store(frame.arithmetic(frame.element(result)), held[result], pointer, written[result], place)
         return Definition(frame.function.text(finish.name), tuple(frame.function.helpers))
 
     def _batch(self, frame: Frame) -> list[Integer]:

@@ -18,6 +18,7 @@ from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import WHOLE, Placement
 from topos.backend.native.prologues import Prologue, Prologues
 from topos.backend.native.rearranging import Rearranging, settled_rows
+from topos.backend.native.registers import Operand
 from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
 from topos.backend.native.views import View, dense, moved
@@ -35,7 +36,9 @@ class Group(NamedTuple):
 
     `reads` are the operands in memory, `writes` the rows whose values are stored; the others live in registers. `axis`
     is the one that its reductions take, `WHOLE` for all of them together. `why` says why the first row began a group.
-    `prologues` are the operands, by position, that a product works out as it packs them.
+    `prologues` are the operands, by position, that a product works out as it packs them. `stages` are the groups that
+    run as this one, a block of rows at a time; those of a group that is none are empty. A stage that `crosses` is a
+    product whose terms are those rows.
     """
 
     shape: Shape
@@ -45,21 +48,28 @@ class Group(NamedTuple):
     axis: int | None = None
     why: str = ""
     prologues: Mapping[int, Prologue] = {}
+    stages: tuple[Group, ...] = ()
+    crosses: bool = False
 
 
 class Lowering:
     """The groups of a schedule, and for each row where its value is read.
 
     `spec` is the one given, or one with more rows at its end. `views` has every row whose value is in memory,
-    `constants` the rows that are one number at every place, as tensors of rank 0. A reshape whose strides do not merge
+    `constants` the rows that are one number at every place, as tensors of rank 0, `written_as` for a row the result in
+    whose buffer it is stored. A reshape whose strides do not merge
     is a group of its own.
     """
+
+    reach: Operand | None = None
+    """How many places of a row are walked along, where that is known at run time."""
 
     def __init__(self, spec: Spec, scheduled: Sequence[int], kept: Iterable[int]) -> None:
         self.spec, scheduled = with_dense_selections(spec, scheduled)
         self.kept = frozenset(kept)
         self.views: dict[int, View] = {}
         self.constants: dict[int, Tensor] = {}
+        self.written_as: dict[int, int] = {}
         self._inlined, self._written = inlined_pads(self.spec, scheduled, self.kept)
         self._placement = Placement(self.spec, self.views)
         self._signs = Signs(self.spec, self.constants)

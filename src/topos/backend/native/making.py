@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from topos.backend.native.cascades import with_cascades
 from topos.backend.native.compiler import Piece
+from topos.backend.native.destinations import with_destinations
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.manifest import Manifest, Packable, Start
@@ -68,6 +70,8 @@ def made(
 ) -> Making | Declined:
     """The program of a schedule; or why there is none."""
     lowering = Lowering(spec, scheduled, results.union(carried.values()))
+    lowering.groups = with_cascades(lowering, lowering.groups)
+    lowering.groups = with_destinations(lowering, lowering.groups, results.difference(carried.values()))
     program = assembled(lowering, partial(_written, target), carried, results)
     if isinstance(program, Group):
         return Declined(f"no kernel for {spec.label(program.rows[-1])}", tuple(program.rows))

@@ -40,7 +40,7 @@ class Rows:
         self.frame = Frame(lowering, target, self._lanes(target))
         self.one = NativeReading(self.frame.function, 1, target) if self.is_along else self.frame.reading
         self.evaluator = Evaluator(self.frame, group)
-        self.walk = (Along if self.is_along else Across)(self.frame, self.extent)
+        self.walk = Along(self.frame, self.extent, lowering.reach) if self.is_along else Across(self.frame, self.extent)
         self.is_single = self.extent <= (self.frame.lanes if self.is_along else 1)
         self.outputs: dict[int, Operand] = {}
         self.steps: dict[int, list[int]] = {}

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.nest import Frame
-from topos.backend.native.registers import INT64, Integer, Operand, listed, vector
+from topos.backend.native.registers import INT64, Integer, Operand, listed, vector, written
 from topos.backend.native.vocabulary import Lanes
 
 LANES = 32
@@ -46,23 +46,27 @@ class Walk(Protocol):
 
 
 class Along:
-    """The terms of one row in the lanes: 32, or fewer where the row is shorter. Results are scalars."""
+    """The terms of one row in the lanes: 32, or fewer where the row is shorter. Results are scalars.
 
-    def __init__(self, frame: Frame, extent: int) -> None:
+    `reach` is how many of them are walked, known at run time, whole registers; the others count for nothing.
+    """
+
+    def __init__(self, frame: Frame, extent: int, reach: Operand | None = None) -> None:
         self.frame = frame
         self.extent = extent
         self.lanes = frame.lanes
+        self.reach = reach
 
     def walk(self, wanted: Sequence[Accumulator], body: Body) -> list[Lanes]:
         """One loop, or one per block of 512 terms where there are sums of more."""
         start = [each.neutral() for each in wanted]
         if self.extent <= BLOCK or not any(each.is_sum for each in wanted):
-            held = self.steps(0, self.extent, wanted, body, start)
+            held = self.steps(0, self.extent if self.reach is None else self.reach, wanted, body, start)
             return [self.folded(each, part) for each, part in zip(wanted, held, strict=True)]
         blocks = -(-self.extent // BLOCK)
         totals = [self.frame.room(each.m.type.of_one(), blocks) if each.is_sum else None for each in wanted]
 
-        def block(at: Integer, terms: int, largest: Sequence[Operand]) -> list[Operand]:
+        def block(at: Integer, terms: Integer, largest: Sequence[Operand]) -> list[Operand]:
             carried = iter(largest)
             begin = [each.neutral() if each.is_sum else self._lanes(next(carried)) for each in wanted]
             held = self.steps(self.frame.function.multiply(at, BLOCK), terms, wanted, body, begin)
@@ -73,14 +77,40 @@ class Along:
 
         whole, rest = divmod(self.extent, BLOCK)
         largest: Sequence[Operand] = [each.neutral() for each in wanted if not each.is_sum]
-        largest = self.frame.function.loop(0, whole, 1, lambda at, *held: block(at, BLOCK, held), largest)
-        if rest:
-            largest = block(whole, rest, largest)
+        if self.reach is not None:
+            largest = self._reached(blocks, wanted, totals, block, largest)
+        else:
+            largest = self.frame.function.loop(0, whole, 1, lambda at, *held: block(at, BLOCK, held), largest)
+            if rest:
+                largest = block(whole, rest, largest)
         found = iter(largest)
         return [
             self.folded(each, self._lanes(next(found))) if place is None else self.sum(each, blocks, place)
             for each, place in zip(wanted, totals, strict=True)
         ]
+
+    def _reached(
+        self,
+        blocks: int,
+        wanted: Sequence[Accumulator],
+        totals: Sequence[Operand | None],
+        block: Callable[[Integer, Integer, Sequence[Operand]], list[Operand]],
+        largest: Sequence[Operand],
+    ) -> Sequence[Operand]:
+        """The blocks that are walked; the totals of the others are zeros."""
+        function, reach = self.frame.function, self.reach
+        assert reach is not None
+        for each, place in zip(wanted, totals, strict=True):
+            for at in range(blocks if place is not None else 0):
+                assert place is not None
+                self.put(self.folded(each, each.neutral()), place, at)
+
+        def one(at: Integer, *held: Operand) -> list[Operand]:
+            left = function.add(reach, function.multiply(at, -BLOCK))
+            return block(at, function.least(left, BLOCK), held)
+
+        count = function.let(INT64, f"udiv i64 {written(function.add(reach, BLOCK - 1))}, {BLOCK}")
+        return function.loop(0, count, 1, one, largest)
 
     def sum(self, wanted: Accumulator, terms: int, place: Operand) -> Lanes:
         """`S` of numbers that lie next to one another."""
@@ -89,11 +119,11 @@ class Along:
         return result
 
     def steps(
-        self, first: Integer, terms: int, wanted: Sequence[Accumulator], body: Body, start: Sequence[Lanes]
+        self, first: Integer, terms: Integer, wanted: Sequence[Accumulator], body: Body, start: Sequence[Lanes]
     ) -> list[Lanes]:
         """The accumulators after the terms from `first` on, a register of them at a time."""
         function, lanes = self.frame.function, self.lanes
-        whole = terms // lanes * lanes
+        whole = terms // lanes * lanes if isinstance(terms, int) else terms
 
         def step(index: Integer, count: Integer | None, held: Sequence[Operand]) -> list[Lanes]:
             terms = body(function.add(first, index), count)
@@ -103,8 +133,8 @@ class Along:
             ]
 
         held: Sequence[Operand] = function.loop(0, whole, lanes, lambda at, *held: step(at, None, held), start)
-        if terms - whole:
-            held = step(whole, terms - whole, held)
+        if isinstance(terms, int) and terms % lanes:
+            held = step(whole, terms % lanes, held)
         return [self._lanes(part) for part in held]
 
     def folded(self, wanted: Accumulator, held: Lanes) -> Lanes:

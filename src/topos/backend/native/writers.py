@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from topos.backend.native import contractions, copies, indexing, loops, windows
+from topos.backend.native.cascade_kernel import cascade
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.panels import row_group
 from topos.backend.native.placement import WHOLE
@@ -28,6 +29,8 @@ def write(lowering: Lowering, group: Group, target: Target) -> Call | None:
             return None
     if not any(spec.rows[row].shape.volume for row in group.writes):
         return Call((Function().kernel("nothing", 1),), [])
+    if group.stages:
+        return cascade(lowering, group, target, write)
     if group.axis is not None:
         return (whole_group if group.axis == WHOLE else row_group)(lowering, group, target)
     return WRITERS[type(spec.rows[group.rows[0]].opcode)](lowering, group, target)

@@ -2,7 +2,7 @@
 
 from topos.backend.native.products.computed import Line
 from topos.backend.native.products.epilogue import Definition, Epilogue, Finish
-from topos.backend.native.products.product import Prepacked, explain, prepacked, product
+from topos.backend.native.products.product import Prepacked, explain, prepacked, product, reaches_terms, stage
 from topos.backend.native.products.task import Batch, Computed, Grid, ProductTask
 
 __all__ = [
@@ -18,4 +18,6 @@ __all__ = [
     "explain",
     "prepacked",
     "product",
+    "reaches_terms",
+    "stage",
 ]

@@ -67,7 +67,20 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     width = target.lanes(task.wide_bytes)
     exchanged = turned(plain)
     is_turned = task.left_grid is None and _score(exchanged, width) > _score(plain, width)
-    best = exchanged if is_turned else plain
+    return shared_out(_chosen(exchanged if is_turned else plain, target, is_turned), width)
+
+
+def elect_stage(task: ProductTask, target: Target) -> Choice:
+    """The choice for a product that is one tile of work, and whose right operand is packed by a kernel of its own."""
+    if 0 in (task.rows, task.columns):
+        return Choice("nothing", "there are no results", task)
+    choice = _chosen(task, target, False)
+    return choice._replace(chunk=choice.panels.groups, shared="right" if choice.packs_right else "")
+
+
+def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:
+    """The first kind whose condition holds for a form, in one tile of work."""
+    width = target.lanes(best.wide_bytes)
     shape = _Shape(best, width, _tallest(target))
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
     if best.is_computed and kind not in ("zeros", "packed"):
@@ -84,7 +97,7 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
         rows, vectors = register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
         choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
         choice = packing(choice)
-    return shared_out(choice, width)
+    return choice
 
 
 def _computed(task: ProductTask) -> tuple[str, str]:

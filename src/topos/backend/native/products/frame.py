@@ -44,6 +44,10 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
     column_tile, batch_tile = digit(text, rest, choice.column_tiles)
     groups = _range(text, row_tile, choice.row_tiles, choice.rows.groups)
     panels = _range(text, column_tile, choice.column_tiles, choice.panels.groups)
+    if kind.reach == "columns" and regions is not None:
+        columns = choice.panels.small * kind.lanes.width
+        reached = text.let(f"udiv i64 {text.add('%reach', columns - 1)}, {columns}")
+        panels = "0", text.least(reached, choice.panels.groups)
 
     def one(product: str) -> None:
         left, right, out = moved(text, kind, product, pointers)

@@ -40,6 +40,10 @@ class Kind(NamedTuple):
     """The terms, where they are not all."""
     pointers: int = 0
     """How many arguments stand between `out` and the scratch."""
+    all_terms: int = 0
+    """Where the terms are part of so many: those before are `%begun`, a further parameter, and their chains go on."""
+    reach: str = ""
+    """What ends at `%reach`, a further parameter: the `columns`, to a whole panel at least, or the `terms`."""
 
     @property
     def scratch_place(self) -> int:
@@ -74,11 +78,17 @@ class Kind(NamedTuple):
 
 
 def kind_of(
-    choice: Choice, target: Target, epilogue: Epilogue | None, span: Span | None = None, pointers: int = 0
+    choice: Choice,
+    target: Target,
+    epilogue: Epilogue | None,
+    span: Span | None = None,
+    pointers: int = 0,
+    all_terms: int = 0,
+    reach: str = "",
 ) -> Kind:
     """The kind of a choice, its name and helpers still to be found."""
     task = choice.task
     own, left, right = (
         Lanes(task.element, target, stored=stored) for stored in (task.element, task.left_element, task.right_element)
     )
-    return Kind("", choice, own, left, right, epilogue, {}, {}, span, pointers)
+    return Kind("", choice, own, left, right, epilogue, {}, {}, span, pointers, all_terms, reach)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.grids import OFFSET_BYTES, grid_rows
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
@@ -23,10 +24,14 @@ class Shape(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Where block totals wait for the next block: the byte stride of their rows, and whether results end there too."""
+    """Where block totals wait for the next block: the byte stride of their rows, and whether results end there too.
+
+    Where a block's terms come some at a time, its chains wait there, and the totals `behind_bytes` further on.
+    """
 
     row_bytes: int
     in_out: bool
+    behind_bytes: int = 0
 
 
 def micro_name(kind: Kind, shape: Shape) -> str:
@@ -64,16 +69,23 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
 
     if choice.packs_right:
         _prefetch_results(text, kind, shape, totals)
-    carried = [("ptr", "%left"), ("ptr", "%right"), *[(lanes.vector, "zeroinitializer")] * len(places)]
+    begun = ["zeroinitializer"] * len(places)
+    if kind.all_terms:
+        assert totals is not None
+        begun = _begun(text, kind, shape, totals)
+    carried = [("ptr", "%left"), ("ptr", "%right"), *[(lanes.vector, value) for value in begun]]
     sums = text.loop("0", "%terms", 1, step, carried)[2:]
-    if totals is None:
+    if kind.all_terms:
+        assert totals is not None
+        _go_on(text, kind, shape, totals, sums)
+    elif totals is None:
         zero = "zeroinitializer"
         _finish(text, kind, shape, [lanes.add(text, value, zero) for value in sums])
     else:
         _accumulate(text, kind, shape, totals, sums)
     arguments = "ptr noalias %left, ptr noalias %right, ptr %out, ptr %totals, i64 %terms, i1 %first, i1 %last"
     arguments += ", i64 %row, i64 %column" + ", ptr %arguments, i64 %product" * (kind.epilogue is not None)
-    arguments += ", ptr noalias %grid" * (rows is not None)
+    arguments += ", ptr noalias %grid" * (rows is not None) + ", i64 %begun" * bool(kind.all_terms)
     head = f"internal void {micro_name(kind, shape)}({arguments}) noinline nounwind"
     assert choice.task.terms
     return text.function(head)
@@ -179,3 +191,53 @@ def _accumulate(text: Text, kind: Kind, shape: Shape, totals: Totals, sums: Sequ
         wait()
     else:
         text.when("%last", lambda: _finish(text, kind, shape, added), wait)
+
+
+class _Waiting:
+    """The chains or totals of a register tile, where they wait."""
+
+    def __init__(self, text: Text, kind: Kind, shape: Shape, totals: Totals, behind_bytes: int) -> None:
+        self.text, self.kind, self.shape, self.totals = text, kind, shape, totals
+        self.behind_bytes = behind_bytes
+        self.count = shape.rows * shape.vectors
+
+    def _place(self, place: int) -> tuple[str, int]:
+        row, vector = divmod(place, self.shape.vectors)
+        size = self.kind.lanes.width * self.kind.lanes.wide_bytes
+        offset = row * self.totals.row_bytes + vector * size + self.behind_bytes
+        return self.text.at("%totals", offset), _active(self.kind, self.shape, vector)
+
+    def values(self) -> list[str]:
+        return [self.kind.lanes.load(self.text, *self._place(place), wide=True) for place in range(self.count)]
+
+    def unless(self, condition: str) -> list[str]:
+        """The values, or zeros where a condition holds."""
+        kinds = [self.kind.lanes.vector] * self.count
+        return self.text.when(condition, lambda: ["zeroinitializer"] * self.count, self.values, kinds)
+
+    def keep(self, values: Sequence[str]) -> None:
+        for at, value in enumerate(values):
+            where, active = self._place(at)
+            self.kind.lanes.keep(self.text, where, value, active)
+
+
+def _begun(text: Text, kind: Kind, shape: Shape, totals: Totals) -> list[str]:
+    """The chains of the terms before, zeros at the beginning of a block."""
+    within = text.let(f"urem i64 %begun, {BLOCK}")
+    return _Waiting(text, kind, shape, totals, 0).unless(text.let(f"icmp eq i64 {within}, 0"))
+
+
+def _go_on(text: Text, kind: Kind, shape: Shape, totals: Totals, chains: Sequence[str]) -> None:
+    """Keeps the chains, or at the end of a block adds them to the totals before, which at the end are the results."""
+    reached = text.add("%begun", "%terms")
+    at_end = text.let(f"icmp eq i64 {reached}, {kind.all_terms}")
+    within = text.let(f"urem i64 {reached}, {BLOCK}")
+    ends = text.let(f"or i1 {at_end}, {text.let(f'icmp eq i64 {within}, 0')}")
+    waiting = _Waiting(text, kind, shape, totals, totals.behind_bytes)
+
+    def total() -> None:
+        earlier = waiting.unless(text.less("%begun", BLOCK))
+        added = [kind.lanes.add(text, one, two) for one, two in zip(earlier, chains, strict=True)]
+        text.when(at_end, lambda: _finish(text, kind, shape, added), lambda: waiting.keep(added))
+
+    text.when(ends, total, lambda: _Waiting(text, kind, shape, totals, 0).keep(chains))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from topos.backend.native.kernel import Kernel, named
 from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.dots import dots
-from topos.backend.native.products.elect import elect
+from topos.backend.native.products.elect import elect, elect_stage
 from topos.backend.native.products.epilogue import Epilogue
 from topos.backend.native.products.kind import Kind, kind_of
 from topos.backend.native.products.lines import lines
@@ -70,6 +70,22 @@ def prepacked(task: ProductTask, target: Target, epilogue: Epilogue | None = Non
     form = choice.task
     layout = (form.terms, form.columns, form.right, kind.right.item, kind.lanes.vector, choice.panels)
     return Prepacked(layout, regions.prepacked_bytes, regions.scratch_bytes(choice.tiles), write)
+def stage(
+    task: ProductTask, target: Target, epilogue: Epilogue | None = None, reach: str = "", all_terms: int = 0
+) -> tuple[Kernel, ...]:
+    """The same of one matrix, each kernel in one tile; the last computes, one before it packs the right operand.
+
+    A product of other rows with that right operand may be computed without packing again. Only so many columns, or
+    terms, need to be taken as the kernel's caller says where `reach` names them. With `all_terms`, the terms are the
+    next ones of so many, as many each time: the scratch keeps the chains, and the last time stores the results.
+    """
+    kind = kind_of(elect_stage(task, target), target, epilogue, None, _pointers(task, epilogue), all_terms, reach)
+    return tuple(_kernels(kind, target))
+
+
+def reaches_terms(task: ProductTask, target: Target) -> bool:
+    """Whether a stage may take fewer terms than there are, or some at a time."""
+    return elect_stage(task, target).kind in ("direct", "packed")
 
 
 def _split(task: ProductTask, target: Target, epilogue: Epilogue | None) -> list[Kernel]:

@@ -31,7 +31,10 @@ class Regions:
         self.product_bytes = self.block_bytes * choice.blocks
         self.shared_bytes = 0 if choice.is_prepacked else self.product_bytes * choice.task.batches
         self.prepacked_bytes = self.block_bytes // choice.depth * choice.task.terms * choice.is_prepacked
-        self.in_out = choice.task.out[1] == 1 and lanes.item == lanes.scalar and kind.epilogue is None
+        self.keeps = bool(kind.all_terms)
+        self.in_out = (
+            not self.keeps and choice.task.out[1] == 1 and lanes.item == lanes.scalar and kind.epilogue is None
+        )
         self.room_bytes = kind.room_bytes
         self._own(kind)
 
@@ -40,12 +43,14 @@ class Regions:
         groups = -(-choice.rows.groups // choice.row_tiles)
         rows = groups * choice.rows.largest
         columns = -(-choice.panels.groups // choice.column_tiles) * choice.panels.largest * lanes.width
-        waits = choice.blocks > 1 and not self.in_out
+        waits = (choice.blocks > 1 or self.keeps) and not self.in_out
         self.row_bytes = choice.task.out[0] * lanes.wide_bytes if self.in_out else columns * lanes.wide_bytes
         self.right = groups * self.group_bytes * (choice.packs_left and choice.shared != "left")
         packs_right = choice.packs_right and choice.shared != "right"
         self.totals = self.right + choice.chunk * self.panel_bytes * packs_right
-        self.grid = self.totals + whole_lines(rows * columns * lanes.wide_bytes * waits)
+        # Where terms come some at a time: the chains of a block, and behind them the totals of the blocks before.
+        self.chains_bytes = whole_lines(rows * columns * lanes.wide_bytes * waits)
+        self.grid = self.totals + self.chains_bytes * (2 if self.keeps else 1)
         self.worker_bytes = self.grid + (grid_bytes(choice) if choice.task.left_grid is not None else 0)
 
     def scratch_bytes(self, tiles: int) -> int:

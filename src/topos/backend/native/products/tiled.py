@@ -5,7 +5,7 @@ from __future__ import annotations
 from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.copies import Copies, left_functions, panel_shapes, right_functions
 from topos.backend.native.products.frame import Work, frame
-from topos.backend.native.products.grids import OFFSET_BYTES, list_rows, list_terms
+from topos.backend.native.products.grids import OFFSET_BYTES, grid_functions, list_rows, list_terms
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.micro import Shape, Totals, micro, micro_name
 from topos.backend.native.products.regions import Regions
@@ -16,12 +16,14 @@ from topos.backend.native.target import Target
 def tiled(kind: Kind, target: Target) -> str:
     """The text of a kernel that runs register tiles over row groups and panels, block of terms by block."""
     choice, regions = kind.choice, Regions(kind)
-    totals = Totals(regions.row_bytes, regions.in_out) if choice.blocks > 1 else None
+    waits = choice.blocks > 1 or regions.keeps
+    totals = Totals(regions.row_bytes, regions.in_out, regions.chains_bytes) if waits else None
     parts = [frame(kind, regions, lambda text, work: _Tile(kind, regions, text, work).blocks())]
     for rows, _ in choice.rows.sizes:
         parts += [micro(kind, Shape(rows, *panel), totals) for panel in panel_shapes(kind)]
     parts += left_functions(kind, target) if choice.packs_left and choice.shared != "left" else []
     parts += right_functions(kind) if choice.packs_right and choice.shared != "right" else []
+    parts += grid_functions(kind, choice.task.left_grid) if choice.task.left_grid is not None else []
     return "\n".join(parts)
 
 
@@ -32,22 +34,24 @@ class _Tile:
         self.kind, self.regions, self.text, self.work = kind, regions, text, work
         self.tail = kind.choice.task.columns % kind.lanes.width
         self.first, self.last, self.shared = "true", "true", work.shared
-        self.copies = Copies(
-            kind, regions, text, work.left, work.right, str(kind.choice.task.terms), (work.product, "0")
-        )
+        self.terms = "%reach" if kind.reach == "terms" else str(kind.choice.task.terms)
+        self.copies = Copies(kind, regions, text, work.left, work.right, self.terms, (work.product, "0"))
 
     def blocks(self) -> None:
         """Every block of terms."""
         text, task = self.text, self.kind.choice.task
-        count = self.kind.choice.blocks
-        if count == 1:
+        if self.kind.choice.blocks == 1:
             return self.block()
+        blocks = str(self.kind.choice.blocks)
+        if self.kind.reach == "terms":
+            blocks = text.let(f"udiv i64 {text.add(self.terms, BLOCK - 1)}, {BLOCK}")
+        final = text.add(blocks, -1) if self.kind.reach == "terms" else str(self.kind.choice.blocks - 1)
 
         def one(block: str) -> None:
             start = text.mul(block, BLOCK)
-            terms = text.least(text.let(f"sub i64 {task.terms}, {start}"), BLOCK)
+            terms = text.least(text.let(f"sub i64 {self.terms}, {start}"), BLOCK)
             self.first = text.let(f"icmp eq i64 {block}, 0")
-            self.last = text.let(f"icmp eq i64 {block}, {count - 1}")
+            self.last = text.let(f"icmp eq i64 {block}, {final}")
             left = text.at(self.work.left, text.mul(start, task.left[1] * self.kind.left.item_bytes))
             right = text.at(self.work.right, text.mul(start, task.right[0] * self.kind.right.item_bytes))
             self.copies = Copies(self.kind, self.regions, text, left, right, terms, (self.work.product, start))
@@ -55,7 +59,7 @@ class _Tile:
                 self.shared = text.at(self.work.shared, text.mul(block, self.regions.block_bytes))
             self.block()
 
-        text.loop("0", str(count), 1, lambda block, _: one(block))
+        text.loop("0", blocks, 1, lambda block, _: one(block))
         return None
 
     def block(self) -> None:
@@ -98,11 +102,13 @@ class _Tile:
         column = text.mul(self.kind.choice.panels.start(text, panel), self.kind.lanes.width)
         left, right = self.left(group, row), self.right(panel, column, first_panel)
         out = text.at(text.at(self.work.out, text.mul(row, task.out[0] * size)), text.mul(column, task.out[1] * size))
-        totals = self.totals(row, column, out) if self.kind.choice.blocks > 1 else "poison"
+        waits = self.kind.choice.blocks > 1 or self.regions.keeps
+        totals = self.totals(row, column, out) if waits else "poison"
         arguments = f"ptr {left}, ptr {right}, ptr {out}, ptr {totals}, i64 {self.copies.terms}"
         arguments += f", i1 {self.first}, i1 {self.last}, i64 {row}, i64 {column}"
         arguments += f", ptr %arguments, i64 {self.work.product}" * (self.kind.epilogue is not None)
         arguments += f", ptr {self._grid(BLOCK)}" if task.left_grid is not None else ""
+        arguments += ", i64 %begun" * self.regions.keeps
 
         def call(vectors: int, active: int) -> None:
             text.do(f"call void {micro_name(self.kind, Shape(rows, vectors, active))}({arguments})")

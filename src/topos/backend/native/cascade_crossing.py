@@ -1,0 +1,108 @@
+"""Products whose terms are the rows of a cascade: a gradient sums over them, a block at a time in ascending order.
+
+The chains of such a product wait in memory from block to block, so that a thread walks all rows of a matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, prod
+
+from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.rows import BLOCK
+from topos.backend.native.views import View, dense_strides
+from topos.op import MatMul
+
+FEWEST_MATRICES = 8
+"""Fewer matrices would leave threads without work."""
+FEWEST_ROWS = 8
+"""Rows of a block, which has to end where a block of 512 terms does."""
+FEWEST_RESULTS = 8
+"""Rows and columns of results that are worth a tile of registers on any machine."""
+
+
+def even_rows(rows: int, most: int) -> int:
+    """The most rows of even blocks that end where all rows and every 512 of them do."""
+    whole = rows if rows <= BLOCK else gcd(rows, BLOCK)
+    return max(size for size in range(1, min(most, whole) + 1) if whole % size == 0)
+
+
+class Crossing:
+    """The products that read what some stages compute along its rows, and may run where the last of those stood."""
+
+    def __init__(self, lowering: Lowering, groups: Sequence[Group], stages: Sequence[Group], at: int) -> None:
+        self.lowering, self.groups, self.stages, self.at = lowering, groups, stages, at
+        self.leading, self.rows = stages[0].shape[:-2], stages[0].shape[-2]
+        self.inside = {row for stage in stages[:-1] for row in stage.writes}
+        self.home = {row: at for at, group in enumerate(groups) for row in group.writes}
+
+    def products(self) -> list[int]:
+        """Where they stand."""
+        if prod(self.leading) < FEWEST_MATRICES or even_rows(self.rows, 1 << 6) < min(FEWEST_ROWS, self.rows):
+            return []
+        found: list[int] = []
+        for at, group in enumerate(self.groups):
+            if self._crosses(group) and self._is_cut_alike(found, at) and self._may_wait(at):
+                found.append(at)
+        return found
+
+    def _may_wait(self, at: int) -> bool:
+        """Whether nobody reads a product before the stages run."""
+        rows, between = self.groups[at].writes, self.groups[at + 1 : self.at]
+        return all(self.lowering.views[operand].row not in rows for group in between for operand in group.reads)
+
+    def _is_cut_alike(self, found: Sequence[int], at: int) -> bool:
+        """Whether no operand of a product is cut elsewhere along another axis."""
+        left, right = self._operands(self.groups[at])
+        rights = {self._operands(stage)[1] for stage in self.stages if self._is_product(stage)}
+        lefts = {self._operands(self.groups[other])[0] for other in found}
+        others = {o for stage in self.stages for row in stage.rows for o in self.lowering.spec.rows[row].operands}
+        others.update(self._operands(self.groups[other])[1] for other in found)
+        after = [operand for other in (*found, at) for operand in self._following(self.groups[other])]
+        if {*after} & {left, right, *rights, *lefts, *others}:
+            return False
+        return left not in others and right not in rights | lefts | {left}
+
+    def _following(self, group: Group) -> list[int]:
+        """What the rows after a product read beside it."""
+        read = [operand for row in group.rows[1:] for operand in self.lowering.spec.rows[row].operands]
+        views = self.lowering.views
+        return [operand for operand in read if operand in views and views[operand].row not in group.rows]
+
+    def _is_product(self, group: Group) -> bool:
+        return isinstance(self.lowering.spec.rows[group.rows[0]].opcode, MatMul)
+
+    def _operands(self, group: Group) -> Sequence[int]:
+        return self.lowering.spec.rows[group.rows[0]].operands
+
+    def _crosses(self, group: Group) -> bool:
+        if group.stages or not group.writes or not self._is_product(group):
+            return False
+        operands = self._operands(group)
+        if group.shape[:-2] != self.leading or any(operand in self.lowering.constants for operand in operands):
+            return False
+        if self.lowering.spec.rows[operands[0]].shape[-1] != self.rows or min(group.shape[-2:]) < FEWEST_RESULTS:
+            return False
+        views = [self.lowering.views[operand] for operand in operands]
+        after = self._following(group)
+        read = [*operands, *after]
+        if any(self.lowering.views[operand].guards or self.lowering.is_one_hot(operand) for operand in read):
+            return False
+        if not all(self._is_outside(self.lowering.views[operand]) for operand in after):
+            return False
+        return any(view.row in self.inside for view in views) and all(map(self._is_there, views, (-1, -2)))
+
+    def _is_outside(self, view: View) -> bool:
+        """Whether a value is known before the stages run."""
+        return self.home.get(view.row, -1) < self.at and all(view.row not in stage.rows for stage in self.stages)
+
+    def _is_there(self, view: View, axis: int) -> bool:
+        """Whether an operand is computed before the stages, or is of theirs and read along its own rows."""
+        if view.row not in self.inside:
+            return self._is_outside(view)
+        own, count = self.lowering.spec.rows[view.row].shape, len(self.leading)
+        steps = dense_strides(own)
+        if view.offset or own[: count + 1] != (*self.leading, self.rows):
+            return False
+        walked = [*zip(self.leading, view.strides, steps, strict=False), (self.rows, view.strides[axis], steps[count])]
+        return all(extent == 1 or one == two for extent, one, two in walked)

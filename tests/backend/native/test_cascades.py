@@ -1,0 +1,318 @@
+"""Cascades: products with work on rows between them, block of rows by block of rows, with the interpreter's bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import topos
+from topos import Element, Tape, bf16, f32, f64
+from topos.backend.native import cascade_crossing, cascade_kernel, cascade_remade, cascades
+from topos.testing import assert_same_bits
+
+pytest.importorskip("llvmlite")
+
+SIZES = [  # queries, keys, depth, width
+    (2, 1, 1, 1), (3, 5, 7, 2), (16, 16, 8, 16), (33, 70, 5, 17), (70, 33, 17, 70), (64, 64, 32, 32), (17, 96, 3, 40),
+    (40, 64, 8, 3), (9, 513, 4, 20), (8, 1030, 3, 5), (21, 544, 6, 33), (50, 128, 520, 16),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cascades of a few rows, in blocks of fewer."""
+    monkeypatch.setattr(cascades, "FEWEST_BLOCKS", 1)
+    monkeypatch.setattr(cascades, "MOST_RIGHT_BYTES", 1 << 24)
+    monkeypatch.setattr(cascade_kernel, "FEWEST_ROWS", 5)
+    monkeypatch.setattr(cascade_kernel, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(cascade_crossing, "FEWEST_MATRICES", 1)
+
+
+def numbers(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape)
+
+
+def checked(record: Callable[[Tape], Any], element: Element = f32) -> str:
+    """A program's results, natively and by the interpreter; answers how the plan explains itself."""
+    network, results = Tape.record(record, element=element)
+    entry, parameters = network.entry(results), network.parameters()
+    plan = entry.lower()
+    found, expected = plan.forward(parameters), entry.interpret(parameters)
+    for result in results:
+        assert_same_bits(found.of(result), expected.of(result))
+    return plan.explain()
+
+
+def attended(query: Any, key: Any, content: Any, mask: Any = None, how: str = "select") -> tuple[Any, Any]:
+    """The result and the probabilities."""
+    scores = query @ key.transpose() * 0.3
+    if mask is not None and how == "select":
+        scores = mask.select(scores, float("-inf"))
+    elif mask is not None:
+        scores = scores + mask
+    chances = scores.softmax(-1)
+    return chances @ content, chances
+
+
+def operands(tape: Tape, size: tuple[int, int, int, int], leading: tuple[int, ...] = ()) -> tuple[Any, Any, Any]:
+    queries, keys, depth, width = size
+    shapes = (queries, depth), (keys, depth), (keys, width)
+    query, key, content = (tape.input(numbers(*leading, *shape)) for shape in shapes)
+    return query, key, content
+
+
+def causal(queries: int, keys: int) -> Any:
+    return np.tril(np.ones((queries, keys)), keys - queries)
+
+
+@pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_attention_without_a_mask(size: tuple[int, int, int, int], element: Element) -> None:
+    told = checked(lambda tape: [attended(*operands(tape, size))[0]], element)
+    assert "cascade" in told and " 1 group," in told
+
+
+@pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_mask_by_selection(size: tuple[int, int, int, int], element: Element) -> None:
+    leading = [(), (3,), (2, 1, 2), (1,)][SIZES.index(size) % 4]
+
+    def record(tape: Tape) -> Any:
+        mask = tape.input(causal(*size[:2]))
+        for axis in reversed(leading):
+            mask = mask.broadcast_along(0, axis)
+        return [attended(*operands(tape, size, leading), mask)[0]]
+
+    assert "cascade" in checked(record, element)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_mask_by_addition(size: tuple[int, int, int, int]) -> None:
+    def record(tape: Tape) -> Any:
+        mask = tape.input(np.where(causal(*size[:2]), 0, -np.inf))
+        return [attended(*operands(tape, size), mask, "add")[0]]
+
+    assert "cascade" in checked(record)
+
+
+MASKS = {
+    "none left": lambda rows, columns: np.zeros((rows, columns)),
+    "all left": lambda rows, columns: np.ones((rows, columns)),
+    "some rows empty": lambda rows, columns: causal(rows, columns) * (np.arange(rows)[:, None] % 3 > 0),
+    "negative zeros": lambda rows, columns: np.where(causal(rows, columns), -1.0, -0.0),
+    "nan is one": lambda rows, columns: np.where(causal(rows, columns), np.nan, 0.0),
+    "one at the end": lambda rows, columns: np.arange(columns)[None] // (columns - 1) * np.ones((rows, 1)),
+    "sparse": lambda rows, columns: np.random.default_rng(0).random((rows, columns)) > 0.9,
+    "tiny": lambda rows, columns: np.where(causal(rows, columns), 1e-45, 0.0),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("size", [(40, 64, 8, 3), (17, 96, 3, 40), (21, 544, 6, 33), (9, 1056, 3, 17)], ids=str)
+@pytest.mark.parametrize("width", [None, 7])
+def test_any_mask(size: tuple[int, int, int, int], mask: str, width: int | None) -> None:
+    def record(tape: Tape) -> Any:
+        wanted = tape.input(MASKS[mask](*size[:2]))
+        query, key, content = operands(tape, size)
+        return [attended(query, key, content if width is None else content.narrow(1, 1, 2), wanted)[0]]
+
+    assert "cascade" in checked(record)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38, -0.0, 1e-45], ids=str)
+@pytest.mark.parametrize("where", ["query", "key", "content"])
+@pytest.mark.parametrize("place", [0, 20, 63])
+def test_numbers_at_the_edge_reach_masked_columns(value: float, where: str, place: int) -> None:
+    size = (40, 64, 8, 18)
+
+    def record(tape: Tape) -> Any:
+        shapes = {"query": (40, 8), "key": (64, 8), "content": (64, 18)}
+        arrays = {name: numbers(*shape) for name, shape in shapes.items()}
+        arrays[where][place % len(arrays[where]), 1::2] = value
+        mask = tape.input(causal(40, 64) * (np.arange(40)[:, None] != 3))
+        masked = attended(*(tape.input(array) for array in arrays.values()), mask)[0]
+        return [masked, attended(*operands(tape, size), mask)[0]]
+
+    assert "cascade" in checked(record)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_threads_share_tiles(threads: int) -> None:
+    before = topos.threads()
+    topos.threads(threads)
+    try:
+        size = (70, 96, 16, 16)
+        for leading in [(), (2,), (5, 4)]:
+
+            def record(tape: Tape, leading: tuple[int, ...] = leading) -> Any:
+                mask = tape.input(causal(70, 96))
+                for extent in reversed(leading):
+                    mask = mask.broadcast_along(0, extent)
+                return [attended(*operands(tape, size, leading), mask)[0]]
+
+            assert "cascade" in checked(record)
+    finally:
+        topos.threads(before)
+
+
+def slopes(size: tuple[int, int, int, int], masked: bool) -> Callable[[Tape], Any]:
+    """The result of an attention and the gradients of its operands."""
+
+    def record(tape: Tape) -> Any:
+        sources = operands(tape, size, (2,))
+        mask = tape.input(causal(*size[:2])).broadcast_along(0, 2) if masked else None
+        result = attended(*sources, mask)[0]
+        loss = (result * tape.input(numbers(2, size[0], size[3]))).sum()
+        return [result, *(slope for _, slope in tape.differentiate(loss, list(sources)))]
+
+    return record
+
+
+CROSSING = [(48, 40, 17, 9), (64, 64, 32, 32), (512, 16, 9, 13), (520, 24, 8, 8), (1024, 33, 10, 20), (1536, 12, 8, 8)]
+
+
+@pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
+@pytest.mark.parametrize("size", [*SIZES[3:9], *CROSSING], ids=str)
+def test_gradients(size: tuple[int, int, int, int], element: Element) -> None:
+    told = checked(slopes(size, masked=size[0] % 4 == 0), element)
+    assert told.count("cascade_") == 2
+
+
+@pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
+@pytest.mark.parametrize("size", CROSSING, ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_that_keep_nothing(
+    size: tuple[int, int, int, int], masked: bool, element: Element, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
+    told = checked(slopes(size, masked), element)
+    assert told.count("cascade_") == 2
+    assert "product_" not in told and told.count("Exp") == 2
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, 8])
+def test_threads_share_the_matrices_of_a_gradient(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
+    before = topos.threads()
+    topos.threads(threads)
+    try:
+        assert "product_" not in checked(slopes((64, 96, 16, 16), masked=True))
+    finally:
+        topos.threads(before)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38], ids=str)
+def test_gradients_at_the_edge(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
+
+    def record(tape: Tape) -> Any:
+        arrays = [numbers(2, 64, 16) for _ in range(3)]
+        for at, array in enumerate(arrays):
+            array[at % 2, 20 * at, 3] = value
+        sources = [tape.input(array) for array in arrays]
+        mask = tape.input(causal(64, 64) * (np.arange(64)[:, None] != 3)).broadcast_along(0, 2)
+        result = attended(*sources, mask)[0]
+        loss = (result * tape.input(numbers(2, 64, 16))).sum()
+        return [result, *(slope for _, slope in tape.differentiate(loss, sources))]
+
+    assert "product_" not in checked(record)
+
+
+def test_what_a_result_shows_is_kept_and_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
+
+    def record(tape: Tape) -> Any:
+        sources = operands(tape, (64, 64, 16, 16), (2,))
+        result, chances = attended(*sources)
+        loss = (result * result).sum()
+        return [chances, *(slope for _, slope in tape.differentiate(loss, list(sources)))]
+
+    assert checked(record).count("Exp") == 1
+
+
+def test_a_product_that_others_wait_for_runs_where_it_stands() -> None:
+    def record(tape: Tape) -> Any:
+        query, key, content = operands(tape, (64, 64, 16, 16), (2,))
+        chances = attended(query, key, content)[1]
+        across = chances.transpose() @ query
+        return [
+            chances @ (content + across),
+            (chances * 2.0) @ across,
+            chances.transpose() @ (across @ across.transpose()),
+        ]
+
+    checked(record)
+
+
+def test_what_somebody_else_reads_is_stored() -> None:
+    def record(tape: Tape) -> Any:
+        query, key, content = operands(tape, (40, 64, 8, 16))
+        mask = tape.input(causal(40, 64))
+        result, chances = attended(query, key, content, mask)
+        return [result, chances, chances.transpose() @ query, chances.sum_along(1)]
+
+    told = checked(record)
+    assert "cascade" in told and "stores" in told
+
+
+def test_split_heads_are_read_where_they_lie() -> None:
+    def record(tape: Tape) -> Any:
+        parts = tape.input(numbers(33, 3, 4, 16))
+        query, key, content = (parts.narrow(1, at, 1).squeeze(1).permute([1, 0, 2]) for at in range(3))
+        mask = tape.input(causal(33, 33)).broadcast_along(0, 4)
+        return [attended(query, key, content, mask)[0].permute([1, 0, 2]).reshape([33, 64])]
+
+    told = checked(record)
+    assert "cascade" in told
+
+
+NEAR = {
+    "the right operand is the softmax": lambda q, k, v: v.transpose() @ (q @ k.transpose()).softmax(-1).transpose(),
+    "rows are turned": lambda q, k, v: (q @ k.transpose()).softmax(-1).transpose() @ q,
+    "another axis": lambda q, k, v: (q @ k.transpose()).softmax(0) @ v,
+    "part of the rows": lambda q, k, v: (q @ k.transpose()).softmax(-1).narrow(0, 3, 9) @ v,
+    "flipped shapes": lambda q, k, v: (q @ k.transpose()).softmax(-1).reshape([64, 40]) @ q,
+    "the right operand depends on it": lambda q, k, v: (s := (q @ k.transpose()).softmax(-1)) @ (s.transpose() @ q),
+    "of itself": lambda q, k, v: (s := (q @ q.transpose()).softmax(-1)) @ s,
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_what_is_nearly_one_is_right(name: str) -> None:
+    checked(lambda tape: [NEAR[name](*operands(tape, (40, 64, 8, 16)))])
+
+
+def test_between_two_products_anything_by_rows_may_happen() -> None:
+    def record(tape: Tape) -> Any:
+        query, key, content = operands(tape, (40, 64, 8, 16))
+        scores = query @ key.transpose()
+        normal = (scores - scores.mean_along(1).broadcast_along(1, 64)).tanh()
+        other = (content @ content.transpose()).narrow(0, 3, 40).sigmoid()
+        return [(normal * other).log_softmax(-1) @ content]
+
+    assert "cascade" in checked(record)
+
+
+def test_two_products_may_meet_in_one() -> None:
+    def record(tape: Tape) -> Any:
+        query, key, content = operands(tape, (40, 64, 8, 16))
+        return [((query @ key.transpose()).exp() * (query @ key.transpose() * 2.0).tanh()) @ content]
+
+    assert " 1 group," in checked(record)
+
+
+def test_a_carried_buffer_is_replaced_after_it_was_read() -> None:
+    def record(tape: Tape) -> Any:
+        query, key, content = operands(tape, (40, 40, 16, 16))
+        return query, attended(query, key, content)[0]
+
+    network, (query, result) = Tape.record(record)
+    entry = network.entry([]).carry({query: result})
+    state, plain = network.state(), network.parameters()
+    plan = entry.lower()
+    assert "cascade" in plan.explain()
+    plan.advance(state)
+    assert_same_bits(state.of(query), network.entry([result]).interpret(plain).of(result))
