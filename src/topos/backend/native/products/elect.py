@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from topos.backend.native.products.choice import BLOCK, Choice
-from topos.backend.native.products.split import split
+from topos.backend.native.products.split import Split, split
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
@@ -14,6 +14,10 @@ from topos.backend.native.target import Target
 _FEW_ROWS = 4  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _STREAM_BYTES = 256
 _CROWDED_BYTES = 32 << 10
+_STREAMED_ROWS = 8
+_STREAMED_BYTES = 1 << 20  # a right operand below this stays in L2
+_SUMS_BYTES = 24 << 10  # half of L1
+_RUN_BYTES = 1 << 10  # of a line of the right operand that a tile reads at once
 _RESIDENT_BYTES = 4 << 20  # a right operand below this is read again and again from the caches as it lies
 
 
@@ -23,6 +27,7 @@ class _Shape(NamedTuple):
     task: ProductTask
     width: int
     largest_rows: int
+    has_fma: bool = True
 
     def fills(self) -> float:
         """The part of the lanes that are columns."""
@@ -37,6 +42,12 @@ def _is_lines(shape: _Shape) -> bool:
     return task.rows <= _FEW_ROWS and task.right[0] == 1 != task.right[1] and task.terms >= shape.width
 
 
+def _is_streamed(shape: _Shape) -> bool:
+    task = shape.task
+    is_wide = task.right[1] == 1 and task.columns * task.right_bytes >= _RUN_BYTES
+    return is_wide and task.rows <= _STREAMED_ROWS and shape.right_bytes() >= _STREAMED_BYTES and shape.has_fma
+
+
 def _is_direct(shape: _Shape) -> bool:
     task = shape.task
     if task.right[1] != 1:
@@ -49,6 +60,7 @@ _KINDS: tuple[tuple[str, Callable[[_Shape], bool], str], ...] = (
     ("zeros", lambda shape: shape.task.terms == 0, "there are no terms"),
     ("dots", lambda shape: 2 * shape.task.columns < shape.width, "the results fill no vector"),
     ("lines", _is_lines, "few rows; the columns are lines of terms, transposed in registers"),
+    ("streamed", _is_streamed, "few rows; lines of the right operand are read side by side from end to end"),
     ("direct", _is_direct, "the right operand is read in vectors as it lies, once or from a cache"),
     ("packed", lambda _: True, "the right operand is copied into panels, block of terms by block"),
 )
@@ -66,7 +78,7 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     exchanged = turned(plain)
     is_turned = _score(exchanged, width) > _score(plain, width)
     best = exchanged if is_turned else plain
-    shape = _Shape(best, width, _tallest(target))
+    shape = _Shape(best, width, _tallest(target), target.has_fma)
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
@@ -74,11 +86,21 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
         chains = 2 if kind == "lines" and best.rows == 1 else 1
         choice = choice._replace(panels=split(-(-best.columns // width), chains))
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
+    elif kind == "streamed":
+        choice = choice._replace(panels=_long_panels(best, width))
     elif kind != "dots":
         rows, vectors = _register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
         choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
         choice = _packing(choice)
     return shared_out(choice, width)
+
+
+def _long_panels(task: ProductTask, width: int) -> Split:
+    """Panels whose sums fit half of L1, as many for each of 8 tiles; of 4 or 2 where a tile's lines were short."""
+    vectors = -(-task.columns // width)
+    tiles = next((n for n in (8, 4) if task.columns * task.right_bytes >= n * _RUN_BYTES), 2)
+    most = _SUMS_BYTES // (task.rows * width * task.wide_bytes)
+    return split(vectors, -(-vectors // (tiles * -(-vectors // (tiles * most)))))
 
 
 def _score(task: ProductTask, width: int) -> float:
