@@ -11,11 +11,10 @@ from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
 
-_FEW_ROWS = 4  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
+_FEW_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _STREAM_BYTES = 256
 _CROWDED_BYTES = 32 << 10
-_STREAMED_ROWS = 8
-_STREAMED_BYTES = 1 << 20  # a right operand below this stays in L2
+_FAR_BYTES = 1 << 20  # a right operand below this stays in L2
 _SUMS_BYTES = 24 << 10  # half of L1
 _RUN_BYTES = 1 << 10  # of a line of the right operand that a tile reads at once
 _RESIDENT_BYTES = 4 << 20  # a right operand below this is read again and again from the caches as it lies
@@ -39,13 +38,14 @@ class _Shape(NamedTuple):
 
 def _is_lines(shape: _Shape) -> bool:
     task = shape.task
-    return task.rows <= _FEW_ROWS and task.right[0] == 1 != task.right[1] and task.terms >= shape.width
+    few = _FEW_ROWS if shape.has_fma else 2
+    return task.rows <= few and task.right[0] == 1 != task.right[1] and task.terms >= shape.width
 
 
 def _is_streamed(shape: _Shape) -> bool:
     task = shape.task
     is_wide = task.right[1] == 1 and task.columns * task.right_bytes >= _RUN_BYTES
-    return is_wide and task.rows <= _STREAMED_ROWS and shape.right_bytes() >= _STREAMED_BYTES and shape.has_fma
+    return is_wide and task.rows <= _FEW_ROWS and shape.right_bytes() >= _FAR_BYTES and shape.has_fma
 
 
 def _is_direct(shape: _Shape) -> bool:
@@ -82,9 +82,10 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
-        # A chain takes four cycles a term: two of them side by side are worth more than one.
-        chains = 2 if kind == "lines" and best.rows == 1 else 1
-        choice = choice._replace(panels=split(-(-best.columns // width), chains))
+        # A chain takes four cycles a term: two of them side by side are worth more than one, where memory keeps up.
+        is_far = best.batches * shape.right_bytes() >= _FAR_BYTES
+        chains = 2 if kind == "lines" and best.rows == 1 and not is_far else 1
+        choice = choice._replace(panels=split(-(-best.columns // width), chains), is_far=is_far)
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
     elif kind == "streamed":
         choice = choice._replace(panels=_long_panels(best, width))
@@ -106,7 +107,8 @@ def _long_panels(task: ProductTask, width: int) -> Split:
 def _score(task: ProductTask, width: int) -> float:
     """How well a form suits vectors along its columns: filled lanes, whole loads, whole stores."""
     # Packing a column takes as long as the multiply-adds of some rows with it; few rows do without.
-    loads = 0.8 if task.rows <= _FEW_ROWS else task.rows / (task.rows + 8)
+    few = 1.0 if task.right[0] == 1 else 0.8
+    loads = few if task.rows <= _FEW_ROWS else task.rows / (task.rows + 8)
     loads = 1.0 if task.right[1] == 1 or task.columns == 1 else loads
     # Numbers stored one by one take some tens of multiply-adds a vector.
     stores = 1.0 if task.out[1] == 1 or task.columns == 1 else (task.terms + 2) / (task.terms + 40)
