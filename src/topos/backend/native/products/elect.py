@@ -14,7 +14,7 @@ from topos.backend.native.target import Target
 _FEW_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _STREAM_BYTES = 256
 _CROWDED_BYTES = 32 << 10
-_FAR_BYTES = 1 << 20  # a right operand below this stays in L2
+_FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
 _SUMS_BYTES = 24 << 10  # half of L1
 _RUN_BYTES = 1 << 10  # of a line of the right operand that a tile reads at once
 _RESIDENT_BYTES = 4 << 20  # a right operand below this is read again and again from the caches as it lies
@@ -35,6 +35,9 @@ class _Shape(NamedTuple):
     def right_bytes(self) -> int:
         return self.task.terms * self.task.columns * self.task.right_bytes
 
+    def is_far(self) -> bool:
+        return self.task.batches * self.right_bytes() >= _FAR_BYTES
+
 
 def _is_lines(shape: _Shape) -> bool:
     task = shape.task
@@ -45,7 +48,7 @@ def _is_lines(shape: _Shape) -> bool:
 def _is_streamed(shape: _Shape) -> bool:
     task = shape.task
     is_wide = task.right[1] == 1 and task.columns * task.right_bytes >= _RUN_BYTES
-    return is_wide and task.rows <= _FEW_ROWS and shape.right_bytes() >= _FAR_BYTES and shape.has_fma
+    return is_wide and task.rows <= _FEW_ROWS and shape.is_far() and shape.has_fma
 
 
 def _is_direct(shape: _Shape) -> bool:
@@ -83,9 +86,8 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
         # A chain takes four cycles a term: two of them side by side are worth more than one, where memory keeps up.
-        is_far = best.batches * shape.right_bytes() >= _FAR_BYTES
-        chains = 2 if kind == "lines" and best.rows == 1 and not is_far else 1
-        choice = choice._replace(panels=split(-(-best.columns // width), chains), is_far=is_far)
+        chains = 2 if kind == "lines" and best.rows == 1 and not shape.is_far() else 1
+        choice = choice._replace(panels=split(-(-best.columns // width), chains), is_far=shape.is_far())
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
     elif kind == "streamed":
         choice = choice._replace(panels=_long_panels(best, width))
