@@ -24,10 +24,12 @@ class Work(NamedTuple):
     shared: str
     groups: tuple[str, str]
     panels: tuple[str, str]
+    others: str = "0"
+    """How many products of the tile are still to come after this one."""
 
 
-def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None]) -> str:
-    """The definition of `@name`: the body once for every product of the batch that is the tile's."""
+def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None], step: int = 1) -> str:
+    """The definition of `@name`: the body once for every product of the batch that is the tile's, or every few."""
     choice, text = kind.choice, Text(kind.helpers)
     pointers = operands(text, kind)
     shared = scratch = "poison"
@@ -39,19 +41,21 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
     groups = _range(text, row_tile, choice.row_tiles, choice.rows.groups)
     panels = _range(text, column_tile, choice.column_tiles, choice.panels.groups)
 
-    def one(product: str) -> None:
+    def one(product: str, others: str = "0") -> None:
         left, right, out = moved(text, kind, product, pointers)
         packed = shared
         if regions is not None and regions.shared_bytes:
             packed = text.at(shared, text.mul(product, regions.product_bytes))
-        body(text, Work(product, left, right, out, scratch, packed, groups, panels))
+        body(text, Work(product, left, right, out, scratch, packed, groups, panels, others))
 
     batches = choice.task.batches
     if batches == 1:
         one("0")
     else:
         first, end = _range(text, batch_tile, choice.batch_tiles, batches)
-        text.loop(first, end, 1, lambda product, _: one(product))
+        last = text.let(f"sub i64 {end}, 1") if step > 1 else "0"
+        others = lambda product: text.let(f"sub i64 {last}, {product}") if step > 1 else "0"  # noqa: E731
+        text.loop(first, end, step, lambda product, _: one(product, others(product)))
     return text.function(f"void @{kind.name}(ptr %arguments, i64 %tile) nounwind")
 
 

@@ -93,9 +93,9 @@ class Lanes:
 
     def gather(self, text: Text, pointer: str, stride: int, active: int) -> str:
         """The first `active` lanes from numbers `stride` apart, the others zero."""
-        return self._beside(text, [text.at(pointer, lane * stride * self.item_bytes) for lane in range(active)])
+        return self.beside(text, [text.at(pointer, lane * stride * self.item_bytes) for lane in range(active)])
 
-    def _beside(self, text: Text, places: Sequence[str]) -> str:
+    def beside(self, text: Text, places: Sequence[str]) -> str:
         """Numbers from some places in the first lanes, the other lanes zero."""
         kind = f"<{self.width} x {self.item}>"
         value = "zeroinitializer"
@@ -113,7 +113,7 @@ class Lanes:
         lines = [lines[min(lane, len(lines) - 1)] for lane in range(self.width)]
         if self.width * self.item_bytes < 16:
             offsets = [step * self.item_bytes for step in range(self.width)]
-            return [self._beside(text, [text.at(line, offset) for line in lines]) for offset in offsets]
+            return [self.beside(text, [text.at(line, offset) for line in lines]) for offset in offsets]
         # Two bf16 change places as one word.
         unit, size = ("i32", 4) if self.item == "i16" else (self.item, self.item_bytes)
         lane = 16 // size

@@ -8,7 +8,7 @@ from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.task import ProductTask
 
 WORTH_A_TILE = 200_000  # multiply-adds: about what dispatching to another thread costs, and a margin
-_WORTH_BYTES = 128 << 10  # of a right operand, which may come from memory, however few the rows
+_WORTH_BYTES = 128 << 10  # of both operands, which may come from memory, however few multiply-adds they are for
 _MOST_TILES = 8
 _MANY_TILES = 64  # of work so large that a tile's share of the right operand would leave L2
 _BARRIER = 400_000  # multiply-adds in the time that one more kernel costs
@@ -33,7 +33,7 @@ def shared_out(choice: Choice, width: int) -> Choice:
 
 def _worth(task: ProductTask) -> tuple[int, int]:
     """How many tiles the multiply-adds are worth, and how many the reading."""
-    reading = task.batches * task.terms * task.columns * task.right_bytes
+    reading = task.batches * task.terms * (task.rows * task.left_bytes + task.columns * task.right_bytes)
     return task.work // WORTH_A_TILE, reading // _WORTH_BYTES
 
 
