@@ -8,7 +8,7 @@ from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.fused import fused
 from topos.backend.native.products.kind import Kind
-from topos.backend.native.products.lanes import Lanes, Results
+from topos.backend.native.products.lanes import Lanes, Results, prefetch
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 
@@ -71,24 +71,10 @@ class _Beside:
 
     def in_lanes(self, start: str, terms: int) -> list[str]:
         """A vector for each result, a lane for each product."""
-        text, lanes, task = self.text, self.lanes, self.task
-
-        def lines(stored: Lanes, bases: Sequence[str], stride: int, term: str) -> list[str]:
-            offset = text.mul(text.add(start, term), stored.item_bytes)
-            return [text.at(text.at(base, stride * stored.item_bytes), offset) for base in bases]
-
-        def read(term: str, is_square: bool) -> tuple[list[list[str]], list[list[str]]]:
-            found = []
-            for stored, bases, stride, count in (
-                (self.kind.left, self.lefts, task.left[0], task.rows),
-                (self.kind.right, self.rights, task.right[1], task.columns),
-            ):
-                places = [lines(stored, bases, at * stride, term) for at in range(count)]
-                found.append([stored.turned(text, p) if is_square else [stored.beside(text, p)] for p in places])
-            return found[0], found[1]
+        text, lanes = self.text, self.lanes
 
         def step(term: str, values: Sequence[str], is_square: bool) -> list[str]:
-            ones, twos = read(term, is_square)
+            ones, twos = self.operands(text.add(start, term), is_square)
             after = []
             for (row, column), value in zip(self.places, values, strict=True):
                 for one, two in zip(ones[row], twos[column], strict=True):
@@ -105,6 +91,28 @@ class _Beside:
             carried = [(lanes.vector, value) for value in sums]
             sums = text.loop(whole, terms, 1, lambda term, values: step(term, values, False), carried)
         return sums
+
+    def operands(self, term: str, is_square: bool) -> tuple[list[list[str]], list[list[str]]]:
+        """Of every row and of every column, one term or as many as lanes from a term on: each in a vector."""
+        task, (axis,) = self.task, self.task.batch
+        left = self.kind.left, self.lefts, axis.left
+        right = self.kind.right, self.rights, axis.right
+        return (
+            [self.vectors(*left, row * task.left[0], term, is_square) for row in range(task.rows)],
+            [self.vectors(*right, column * task.right[1], term, is_square) for column in range(task.columns)],
+        )
+
+    def vectors(self, stored: Lanes, bases: list[str], step: int, line: int, term: str, is_square: bool) -> list[str]:
+        """Of one line of every product; `step` numbers lie from one product to the next."""
+        text, size = self.text, stored.item_bytes
+        offset = text.mul(term, size)
+        places = [text.at(text.at(base, line * size), offset) for base in bases]
+        if not is_square:
+            return [stored.beside(text, places)]
+        if self.kind.choice.is_far:
+            for place in places:  # the same terms of the products that come next
+                prefetch(text, text.at(place, len(places) * step * size), write=False, locality=2)
+        return stored.turned(text, places)
 
     def in_turn(self, start: str, terms: int) -> list[str]:
         """A number for each product and result."""

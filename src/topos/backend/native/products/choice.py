@@ -33,7 +33,7 @@ class Choice(NamedTuple):
     shared: str = ""
     """The operand that a kernel before this one packs for all tiles: `left`, `right` or none."""
     is_far: bool = False
-    """Whether the right operand comes from beyond L2."""
+    """Whether what is read comes from beyond the nearer caches."""
     pack_tiles: int = 1
     """Pieces of work of that kernel."""
 

@@ -15,6 +15,7 @@ _FEW_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, w
 _STREAM_BYTES = 256
 _CROWDED_BYTES = 32 << 10
 _FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
+_DOTS_FAR_BYTES = 8 << 20
 _SUMS_BYTES = 24 << 10  # half of L1
 _RUN_BYTES = 1 << 10  # of a line of the right operand that a tile reads at once
 _RESIDENT_BYTES = 4 << 20  # a right operand below this is read again and again from the caches as it lies
@@ -89,9 +90,11 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
         chains = 2 if kind == "lines" and best.rows == 1 and not shape.is_far() else 1
         choice = choice._replace(panels=split(-(-best.columns // width), chains), is_far=shape.is_far())
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
+    elif kind == "dots":
+        choice = choice._replace(is_far=best.read_bytes >= _DOTS_FAR_BYTES)
     elif kind == "streamed":
         choice = choice._replace(panels=_long_panels(best, width))
-    elif kind != "dots":
+    else:
         rows, vectors = _register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
         choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
         choice = _packing(choice)

@@ -53,9 +53,12 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
         one("0")
     else:
         first, end = _range(text, batch_tile, choice.batch_tiles, batches)
-        last = text.let(f"sub i64 {end}, 1") if step > 1 else "0"
-        others = lambda product: text.let(f"sub i64 {last}, {product}") if step > 1 else "0"  # noqa: E731
-        text.loop(first, end, step, lambda product, _: one(product, others(product)))
+        last = end if step == 1 else text.let(f"sub i64 {end}, 1")
+
+        def few(product: str) -> None:
+            one(product, "0" if step == 1 else text.let(f"sub i64 {last}, {product}"))
+
+        text.loop(first, end, step, lambda product, _: few(product))
     return text.function(f"void @{kind.name}(ptr %arguments, i64 %tile) nounwind")
 
 

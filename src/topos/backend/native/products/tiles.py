@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topos.backend.native.products.choice import Choice
-from topos.backend.native.products.task import ProductTask
 
 WORTH_A_TILE = 200_000  # multiply-adds: about what dispatching to another thread costs, and a margin
 _WORTH_BYTES = 128 << 10  # of both operands, which may come from memory, however few multiply-adds they are for
@@ -20,7 +19,8 @@ def shared_out(choice: Choice, width: int) -> Choice:
     """The choice with its tiles: over the batch first, then in the way that costs least."""
     block_bytes = choice.panels.groups * choice.panels.largest * width * choice.depth * choice.task.wide_bytes
     most = max(_MOST_TILES, block_bytes // _CHUNK_BYTES) if choice.packs_right else _MOST_TILES
-    wanted = max(1, min(most, _MANY_TILES, max(_worth(choice.task))))
+    worth = max(1, choice.task.work // WORTH_A_TILE, choice.task.read_bytes // _WORTH_BYTES)
+    wanted = min(most, _MANY_TILES, worth)
     batch_tiles = min(choice.task.batches, wanted)
     rest = -(-wanted // batch_tiles)
     choice = choice._replace(batch_tiles=batch_tiles)
@@ -29,12 +29,6 @@ def shared_out(choice: Choice, width: int) -> Choice:
     panel_bytes = choice.panels.largest * width * choice.depth * choice.task.wide_bytes
     chunks = -(-panels // max(1, _CHUNK_BYTES // max(1, panel_bytes)))
     return best._replace(chunk=-(-panels // chunks), pack_tiles=min(_MOST_TILES, best.shared_units))
-
-
-def _worth(task: ProductTask) -> tuple[int, int]:
-    """How many tiles the multiply-adds are worth, and how many the reading."""
-    reading = task.batches * task.terms * (task.rows * task.left_bytes + task.columns * task.right_bytes)
-    return task.work // WORTH_A_TILE, reading // _WORTH_BYTES
 
 
 def _splits(choice: Choice, tiles: int) -> Iterator[Choice]:
