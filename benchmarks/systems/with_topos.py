@@ -116,8 +116,7 @@ class System:
     def placed(self, cache: Value, position: Value, fresh: Value) -> Value:
         """The row of each head at a position replaced."""
         heads, places, width = cache.shape
-        chosen = cache.tape.leaf(np.eye(places)).gather(position).squeeze(0)  # one where the row is replaced
-        mask = chosen.broadcast_along(0, heads).broadcast_along(2, width)
+        mask = position.reshape([places]).broadcast_along(0, heads).broadcast_along(2, width)
         return where(mask, fresh.broadcast_to(cache.shape), cache)
 
     # running

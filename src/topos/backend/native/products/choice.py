@@ -33,6 +33,8 @@ class Choice(NamedTuple):
     """Panels of the right operand that are packed at once."""
     shared: str = ""
     """The operand that a kernel before this one packs for all tiles: `left`, `right` or none."""
+    is_far: bool = False
+    """Whether what is read comes from beyond the nearer caches."""
     pack_tiles: int = 1
     """Pieces of work of that kernel."""
     has_left_lines: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
+from topos.backend.native.products.beside import beside, side
 from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.fused import fused
@@ -19,6 +20,9 @@ CHAINS = 16
 
 def dots(kind: Kind, target: Target) -> str:
     """The text: results in groups of at most 16, and where these are fewer, blocks beside one another as well."""
+    count = side(kind, CHAINS)
+    if count > 1:
+        return beside(kind, target, count)
     return frame(kind, None, lambda text, work: _Dots(kind, text, work, target).run())
 
 

@@ -6,16 +6,20 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from topos.backend.native.products.choice import BLOCK, Choice
-from topos.backend.native.products.split import split
+from topos.backend.native.products.split import Split, split
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
 
-_FEW_ROWS = 4  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
+_FEW_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _STREAM_BYTES = 256
 _WORTH_A_SHAPE = 200.0
 _CROWDED_BYTES = 32 << 10
 _GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for all
+_FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
+_DOTS_FAR_BYTES = 8 << 20
+_SUMS_BYTES = 24 << 10  # half of L1
+_RUN_BYTES = 1 << 10  # of a line of the right operand that a tile reads at once
 _RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies
 
 
@@ -25,6 +29,7 @@ class _Shape(NamedTuple):
     task: ProductTask
     width: int
     largest_rows: int
+    has_fma: bool = True
 
     def fills(self) -> float:
         """The part of the lanes that are columns."""
@@ -33,10 +38,20 @@ class _Shape(NamedTuple):
     def right_bytes(self) -> int:
         return self.task.terms * self.task.columns * self.task.right_bytes
 
+    def is_far(self) -> bool:
+        return self.task.batches * self.right_bytes() >= _FAR_BYTES
+
 
 def _is_lines(shape: _Shape) -> bool:
     task = shape.task
-    return task.rows <= _FEW_ROWS and task.right[0] == 1 != task.right[1] and task.terms >= shape.width
+    few = _FEW_ROWS if shape.has_fma else 2
+    return task.rows <= few and task.right[0] == 1 != task.right[1] and task.terms >= shape.width
+
+
+def _is_streamed(shape: _Shape) -> bool:
+    task = shape.task
+    is_wide = task.right[1] == 1 and task.columns * task.right_bytes >= _RUN_BYTES
+    return is_wide and task.rows <= _FEW_ROWS and shape.is_far() and shape.has_fma
 
 
 def _is_direct(shape: _Shape) -> bool:
@@ -51,6 +66,7 @@ _KINDS: tuple[tuple[str, Callable[[_Shape], bool], str], ...] = (
     ("zeros", lambda shape: shape.task.terms == 0, "there are no terms"),
     ("dots", lambda shape: 2 * shape.task.columns < shape.width, "the results fill no vector"),
     ("lines", _is_lines, "few rows; the columns are lines of terms, transposed in registers"),
+    ("streamed", _is_streamed, "few rows; lines of the right operand are read side by side from end to end"),
     ("direct", _is_direct, "the right operand is read in vectors as it lies, once or from a cache"),
     ("packed", lambda _: True, "the right operand is copied into panels, block of terms by block"),
 )
@@ -81,19 +97,23 @@ def elect_stage(task: ProductTask, target: Target) -> Choice:
 def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:
     """The first kind whose condition holds for a form, in one tile of work."""
     width = target.lanes(best.wide_bytes)
-    shape = _Shape(best, width, _tallest(target))
+    shape = _Shape(best, width, _tallest(target), target.has_fma)
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
     if best.is_computed and kind not in ("zeros", "packed"):
         kind, why = _computed(best)
-    if best.left_grid is not None and kind in ("dots", "lines"):
+    if best.left_grid is not None and kind in ("dots", "lines", "streamed"):
         kind, why = "packed", "the left operand is read window by window"
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
-        # A chain takes four cycles a term: two of them side by side are worth more than one.
-        chains = 2 if kind == "lines" and best.rows == 1 else 1
-        choice = choice._replace(panels=split(-(-best.columns // width), chains))
+        # A chain takes four cycles a term: two of them side by side are worth more than one, where memory keeps up.
+        chains = 2 if kind == "lines" and best.rows == 1 and not shape.is_far() else 1
+        choice = choice._replace(panels=split(-(-best.columns // width), chains), is_far=shape.is_far())
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
-    elif kind != "dots":
+    elif kind == "dots":
+        choice = choice._replace(is_far=best.read_bytes >= _DOTS_FAR_BYTES)
+    elif kind == "streamed":
+        choice = choice._replace(panels=_long_panels(best, width))
+    else:
         rows, vectors = register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
         choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
         choice = packing(choice)
@@ -107,10 +127,19 @@ def _computed(task: ProductTask) -> tuple[str, str]:
     return "packed", "an operand is worked out as it is packed"
 
 
+def _long_panels(task: ProductTask, width: int) -> Split:
+    """Panels whose sums fit half of L1, as many for each of 8 tiles; of 4 or 2 where a tile's lines were short."""
+    vectors = -(-task.columns // width)
+    tiles = next((n for n in (8, 4) if task.columns * task.right_bytes >= n * _RUN_BYTES), 2)
+    most = _SUMS_BYTES // (task.rows * width * task.wide_bytes)
+    return split(vectors, -(-vectors // (tiles * -(-vectors // (tiles * most)))))
+
+
 def _score(task: ProductTask, width: int) -> float:
     """How well a form suits vectors along its columns: filled lanes, whole loads, whole stores."""
     # Packing a column takes as long as the multiply-adds of some rows with it; few rows do without.
-    loads = 0.8 if task.rows <= _FEW_ROWS else task.rows / (task.rows + 8)
+    few = 1.0 if task.right[0] == 1 else 0.8
+    loads = few if task.rows <= _FEW_ROWS else task.rows / (task.rows + 8)
     loads = 1.0 if task.right[1] == 1 or task.columns == 1 else loads
     # Numbers stored one by one take some tens of multiply-adds a vector.
     stores = 1.0 if task.out[1] == 1 or task.columns == 1 else (task.terms + 2) / (task.terms + 40)

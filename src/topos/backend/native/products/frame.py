@@ -27,10 +27,12 @@ class Work(NamedTuple):
     shared: str
     groups: tuple[str, str]
     panels: tuple[str, str]
+    others: str = "0"
+    """How many products of the tile are still to come after this one."""
 
 
-def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None]) -> str:
-    """The definition of `@name`: the body once for every product of the batch that is the tile's."""
+def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None], step: int = 1) -> str:
+    """The definition of `@name`: the body once for every product of the batch that is the tile's, or every few."""
     choice, text = kind.choice, Text(kind.helpers)
     pointers = operands(text, kind)
     shared = scratch = "poison"
@@ -49,19 +51,24 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
         reached = text.let(f"udiv i64 {text.add('%reach', columns - 1)}, {columns}")
         panels = "0", text.least(reached, choice.panels.groups)
 
-    def one(product: str) -> None:
+    def one(product: str, others: str = "0") -> None:
         left, right, out = moved(text, kind, product, pointers)
         packed = shared
         if regions is not None and regions.shared_bytes:
             packed = text.at(shared, text.mul(product, regions.product_bytes))
-        body(text, Work(product, left, right, out, scratch, packed, groups, panels))
+        body(text, Work(product, left, right, out, scratch, packed, groups, panels, others))
 
     batches = choice.task.batches
     if batches == 1:
         one("0")
     else:
         first, end = _range(text, batch_tile, choice.batch_tiles, batches)
-        text.loop(first, end, 1, lambda product, _: one(product))
+        last = end if step == 1 else text.let(f"sub i64 {end}, 1")
+
+        def few(product: str) -> None:
+            one(product, "0" if step == 1 else text.let(f"sub i64 {last}, {product}"))
+
+        text.loop(first, end, step, lambda product, _: few(product))
     calls = f" {CALLS}" if regions is not None else ""
     return text.function(f"void @{kind.name}(ptr %arguments, i64 %tile, i64 %worker) nounwind{calls}")
 

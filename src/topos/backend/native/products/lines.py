@@ -9,12 +9,13 @@ from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.text import Text
+from topos.tensor.memory import LINE
 
-_PREFETCH_BYTES = 1 << 20  # a right operand below this stays in L2 by itself
+_AHEAD_BYTES = 512  # how far on in a line it is asked for
 
 
 def lines(kind: Kind) -> str:
-    """The text: one panel is one vector of columns and all rows; every chain and total stays in registers."""
+    """The text: one panel is a vector or two of columns and all rows; every chain and total stays in registers."""
     return frame(kind, None, lambda text, work: _panels(kind, text, work))
 
 
@@ -82,7 +83,7 @@ class _Panel:
 
         def squares(term: str, values: Sequence[str]) -> list[str]:
             source = text.at(right, text.mul(term, rights.item_bytes))
-            self.prefetch(source)
+            self.prefetch(source, text.add(start, term))
             place = text.at(left, text.mul(term, task.left[1] * lefts.item_bytes))
             lines = [
                 rights.transposed(text, text.at(source, vector * vector_bytes), task.right[1], active)
@@ -129,11 +130,24 @@ class _Panel:
             for (vector, row), value in zip(self.places, sums, strict=True)
         ]
 
-    def prefetch(self, source: str) -> None:
-        """The same terms of the next panel, into L2: a hardware prefetcher follows no more than a few lines at once."""
-        if self.task.columns * self.task.terms * self.kind.right.item_bytes < _PREFETCH_BYTES:
+    def prefetch(self, source: str, term: str) -> None:
+        """What lies further on in every line, or where they end, in the lines of the next panel.
+
+        A hardware prefetcher follows few lines at once and none to the next. A step asks for as much as it reads: of
+        every line, or of some lines in turn where it reads less than a cache line of each.
+        """
+        if not self.kind.choice.is_far:
             return
-        columns = len(self.actives) * self.lanes.width
-        for column in range(columns):
-            ahead = self.text.at(source, (columns + column) * self.task.right[1] * self.kind.right.item_bytes)
-            prefetch(self.text, ahead, write=False, locality=2)
+        text, task, size = self.text, self.task, self.kind.right.item_bytes
+        columns, stride = len(self.actives) * self.lanes.width, task.right[1] * size
+        ahead = min(_AHEAD_BYTES // size, task.terms)
+        inside = text.less(term, task.terms - ahead)
+        along, further = ahead * size, (ahead - task.terms) * size + columns * stride
+        place = text.at(source, text.let(f"select i1 {inside}, i64 {along}, i64 {further}"))
+        turns = max(1, LINE // (self.lanes.width * size))
+        if turns > 1:
+            step = text.let(f"udiv i64 {term}, {self.lanes.width}")
+            turn = text.let(f"and i64 {step}, {turns - 1}")
+            place = text.at(place, text.mul(turn, columns // turns * stride))
+        for column in range(columns // turns):
+            prefetch(text, text.at(place, column * stride), write=False, locality=3)

@@ -15,6 +15,7 @@ from topos.backend.native.products.lines import lines
 from topos.backend.native.products.prepacked import prepacked_choice
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.shared import shared
+from topos.backend.native.products.streamed import streamed
 from topos.backend.native.products.task import ProductTask
 from topos.backend.native.products.terms import block_tasks, is_split, totals, totals_choice
 from topos.backend.native.products.tiled import tiled
@@ -124,6 +125,8 @@ def _text(kind: Kind, target: Target) -> str:
         return zeros(kind)
     if kind.choice.kind in ("lines", "totals"):
         return lines(kind) if kind.choice.kind == "lines" else totals(kind)
+    if kind.choice.kind == "streamed":
+        return streamed(kind)
     return dots(kind, target) if kind.choice.kind == "dots" else tiled(kind, target)
 
 

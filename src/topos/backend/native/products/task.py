@@ -97,6 +97,11 @@ class ProductTask(NamedTuple):
         return ITEM_BYTES[self.right_element or self.element]
 
     @property
+    def read_bytes(self) -> int:
+        """What both operands take, each product's own counted."""
+        return self.batches * self.terms * (self.rows * self.left_bytes + self.columns * self.right_bytes)
+
+    @property
     def wide_bytes(self) -> int:
         """Bytes of one number in the accumulator's type."""
         return 8 if self.element == "f64" else 4

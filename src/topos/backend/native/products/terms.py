@@ -16,6 +16,7 @@ from topos.backend.native.target import Target
 from topos.tensor.memory import whole_lines
 
 _FEWEST_BLOCKS = 8
+_FEW_RESULTS, _MANY_BLOCKS = 16, 64
 _MOST_RESULTS = 1 << 17
 _NARROW = 128  # rows or columns up to which the other operand is better read once, whole lines of it, than by tiles
 _MOST_BYTES = 16 << 20  # of totals that wait
@@ -24,8 +25,12 @@ _MOST_BYTES = 16 << 20  # of totals that wait
 def is_split(task: ProductTask) -> bool:
     """Whether the blocks of terms are what there is to share out, and their totals take little room."""
     results, blocks = task.rows * task.columns, -(-task.terms // BLOCK)
-    few = task.batches == 1 and 4 < min(task.rows, task.columns) <= _NARROW and results <= _MOST_RESULTS
-    return few and blocks >= _FEWEST_BLOCKS and room_bytes(task) <= _MOST_BYTES
+    if task.batches != 1 or not 0 < results <= _MOST_RESULTS or room_bytes(task) > _MOST_BYTES:
+        return False
+    narrow = min(task.rows, task.columns)
+    if narrow > 4:
+        return blocks >= _FEWEST_BLOCKS and narrow <= _NARROW
+    return results <= _FEW_RESULTS and blocks >= _MANY_BLOCKS
 
 
 def room_bytes(task: ProductTask) -> int:

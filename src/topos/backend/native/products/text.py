@@ -14,6 +14,7 @@ class Text:
     def __init__(self, helpers: dict[str, str]) -> None:
         self.lines: list[str] = []
         self.helpers = helpers
+        self._rooms: list[str] = []
         self._fresh = 0
         self._block = "entry"
 
@@ -31,6 +32,13 @@ class Text:
     def need(self, definition: str) -> None:
         """A declaration or a helper's definition, kept once by its first line."""
         self.helpers.setdefault(definition.split("\n", 1)[0], definition)
+
+    def room(self, kind: str) -> str:
+        """Memory of the function's own for a type, from a cache line on."""
+        self._fresh += 1
+        name = f"%room{self._fresh}"
+        self._rooms.append(f"  {name} = alloca {kind}, align 64")
+        return name
 
     # integers; literals are computed here
     def add(self, left: str | int, right: str | int) -> str:
@@ -117,7 +125,7 @@ class Text:
 
     def function(self, head: str) -> str:
         """The finished definition: `define {head}` around the lines, which return nothing."""
-        return "\n".join([f"define {head} {{", "entry:", *self.lines, "  ret void", "}", ""])
+        return "\n".join([f"define {head} {{", "entry:", *self._rooms, *self.lines, "  ret void", "}", ""])
 
     def _label(self) -> str:
         self._fresh += 1

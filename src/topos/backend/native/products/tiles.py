@@ -8,6 +8,7 @@ from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.task import ProductTask
 
 WORTH_A_TILE = 200_000  # multiply-adds: about what dispatching to another thread costs, and a margin
+_WORTH_BYTES = 128 << 10  # of both operands, which may come from memory, however few multiply-adds they are for
 MOST_TILES = 8
 _LARGE_TILE = 8_000_000  # multiply-adds: a tenth of a millisecond, which a thread that comes late may cost
 _MORE_TILES = 16  # where they are as large
@@ -23,7 +24,8 @@ def shared_out(choice: Choice, width: int) -> Choice:
     block_bytes = choice.panels.groups * choice.panels.largest * width * choice.depth * choice.task.wide_bytes
     most = max(MOST_TILES, min(_MORE_TILES, choice.task.work // _LARGE_TILE))
     most = max(most, block_bytes // _CHUNK_BYTES) if choice.packs_right else most
-    wanted = max(1, min(most, _MANY_TILES, _effort(choice.task) // WORTH_A_TILE))
+    worth = max(1, _effort(choice.task) // WORTH_A_TILE, choice.task.read_bytes // _WORTH_BYTES)
+    wanted = min(most, _MANY_TILES, worth)
     batch_tiles = min(choice.task.batches, wanted)
     rest = -(-wanted // batch_tiles)
     choice = choice._replace(batch_tiles=batch_tiles)

@@ -1,0 +1,156 @@
+"""Few rows by a matrix that is read once: some of its lines side by side, from end to end, onto sums kept in L1.
+
+Memory is read fastest where it is read on and on: the hardware then fetches ahead by itself. A panel is as many columns
+as their sums leave room in L1; every sum takes the next few terms each time it is in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from topos.backend.native.products.choice import BLOCK
+from topos.backend.native.products.frame import Work, frame
+from topos.backend.native.products.kind import Kind
+from topos.backend.native.products.lanes import Results, prefetch
+from topos.backend.native.products.text import Text
+
+_SIDE = 4  # lines side by side; a divisor of BLOCK
+
+
+def streamed(kind: Kind) -> str:
+    """The text: panel after panel, all rows at once."""
+
+    def body(text: Text, work: Work) -> None:
+        text.loop(*work.panels, 1, lambda panel, _: _Panel(kind, text, work, panel).run())
+
+    return frame(kind, None, body)
+
+
+class _Panel:
+    """Some vectors of columns, known at run time; their sums lie vector by vector, in each row by row."""
+
+    def __init__(self, kind: Kind, text: Text, work: Work, panel: str) -> None:
+        self.kind, self.text, self.work = kind, text, work
+        self.task, self.lanes = kind.choice.task, kind.lanes
+        self.vector_bytes = self.lanes.width * self.lanes.wide_bytes
+        panels, self.tail = kind.choice.panels, self.task.columns % self.lanes.width
+        self.column = text.mul(panels.start(text, panel), self.lanes.width)
+        self.is_last = text.let(f"icmp eq i64 {panel}, {panels.groups - 1}")
+        self.all = text.let(f"select i1 {text.less(panel, panels.extra)}, i64 {panels.small + 1}, i64 {panels.small}")
+        self.whole = self.all
+        if self.tail:
+            self.whole = text.let(f"select i1 {self.is_last}, i64 {panels.small - 1}, i64 {self.all}")
+        room = f"[{self.task.rows * panels.largest} x {self.lanes.vector}]"
+        self.sums = text.room(room)
+        self.totals = text.room(room) if kind.choice.blocks > 1 else self.sums
+
+    def run(self) -> None:
+        """All blocks, then the store."""
+        text, task = self.text, self.task
+        right = text.at(self.work.right, text.mul(self.column, self.kind.right.item_bytes))
+        self.each_sum(self.totals, lambda place, _: self.put(place, "zeroinitializer"))
+        if self.kind.choice.blocks == 1:
+            self.block(self.work.left, right, task.terms)
+        else:
+            whole, rest = divmod(task.terms, BLOCK)
+            text.loop("0", whole, 1, lambda index, _: self.added(right, text.mul(index, BLOCK), BLOCK))
+            if rest:
+                self.added(right, str(whole * BLOCK), rest)
+        self.vectors(self.finish)
+
+    def vectors(self, body: Callable[[str, int], None]) -> None:
+        """`body(vector, active)` for every vector of the panel."""
+        self.text.loop("0", self.whole, 1, lambda vector, _: body(vector, self.lanes.width))
+        if self.tail:
+            self.text.when(self.is_last, lambda: body(self.whole, self.tail))
+
+    def each_sum(self, room: str, body: Callable[[str, str], None]) -> None:
+        """`body(pointer, offset)` for every vector and row in a room, as they lie."""
+        text, rows = self.text, self.task.rows
+
+        def one(place: str, _: Sequence[str]) -> None:
+            offset = text.mul(place, self.vector_bytes)
+            body(text.at(room, offset), offset)
+
+        text.loop("0", text.mul(self.all, rows), 1, one)
+
+    def get(self, place: str) -> str:
+        return self.lanes.load(self.text, place, self.lanes.width, wide=True)
+
+    def put(self, place: str, value: str) -> None:
+        self.lanes.keep(self.text, place, value, self.lanes.width)
+
+    def added(self, right: str, start: str, terms: int) -> None:
+        """One block of terms onto the totals."""
+        text, task = self.text, self.task
+        left = text.at(self.work.left, text.mul(start, task.left[1] * self.kind.left.item_bytes))
+        self.each_sum(self.sums, lambda place, _: self.put(place, "zeroinitializer"))
+        self.block(left, text.at(right, text.mul(start, task.right[0] * self.kind.right.item_bytes)), terms)
+
+        def add(place: str, offset: str) -> None:
+            self.put(place, self.lanes.add(text, self.get(place), self.get(text.at(self.sums, offset))))
+
+        self.each_sum(self.totals, add)
+
+    def block(self, left: str, right: str, terms: int) -> None:
+        """The chains over so many terms, a few at a time."""
+        text, task = self.text, self.task
+
+        def some(term: str, count: int) -> None:
+            here = text.at(left, text.mul(term, task.left[1] * self.kind.left.item_bytes))
+            self.lines(here, text.at(right, text.mul(term, task.right[0] * self.kind.right.item_bytes)), count)
+
+        whole = terms - terms % _SIDE
+        if whole:
+            text.loop("0", whole, _SIDE, lambda term, _: some(term, _SIDE))
+        if whole < terms:
+            some(str(whole), terms - whole)
+
+    def lines(self, left: str, right: str, count: int) -> None:
+        """So many terms onto every sum."""
+        text, task, lanes = self.text, self.task, self.lanes
+        lefts, rights = self.kind.left, self.kind.right
+        down, along = (stride * lefts.item_bytes for stride in task.left)
+        spreads = [
+            [lefts.splat(text, text.at(left, row * down + term * along)) for term in range(count)]
+            for row in range(task.rows)
+        ]
+        line_bytes = task.right[0] * rights.item_bytes
+
+        def step(vector: str, active: int) -> None:
+            source = text.at(right, text.mul(vector, lanes.width * rights.item_bytes))
+            values = [rights.load(text, text.at(source, term * line_bytes), active) for term in range(count)]
+            for term in range(_SIDE):
+                prefetch(text, text.at(source, (count + term) * line_bytes), write=False, locality=2)
+            for row, factors in enumerate(spreads):
+                place = self.place(self.sums, vector, row)
+                value = self.get(place)
+                for factor, line in zip(factors, values, strict=True):
+                    value = lanes.fma(text, factor, line, value)
+                self.put(place, value)
+
+        self.vectors(step)
+
+    def place(self, room: str, vector: str, row: int | str) -> str:
+        """Where the sums of a vector and row lie."""
+        text, rows = self.text, self.task.rows
+        down = row * self.vector_bytes if isinstance(row, int) else text.mul(row, self.vector_bytes)
+        return text.at(text.at(room, text.mul(vector, rows * self.vector_bytes)), down)
+
+    def finish(self, vector: str, active: int) -> None:
+        """The results of a vector, row by row."""
+        text, task, lanes = self.text, self.task, self.lanes
+        column = text.add(self.column, text.mul(vector, lanes.width))
+        goal = text.at(self.work.out, text.mul(column, task.out[1] * lanes.item_bytes))
+
+        def one(row: str) -> None:
+            value = self.get(self.place(self.totals, vector, row))
+            if self.kind.choice.blocks == 1:
+                value = lanes.add(text, value, "zeroinitializer")
+            results = Results(value, self.work.product, row, column, active)
+            self.kind.finish(text, results, text.at(goal, text.mul(row, task.out[0] * lanes.item_bytes)))
+
+        if task.rows == 1:
+            one("0")
+        else:
+            text.loop("0", task.rows, 1, lambda row, _: one(row))
