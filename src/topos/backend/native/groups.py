@@ -67,6 +67,7 @@ class Lowering:
     def __init__(self, spec: Spec, scheduled: Sequence[int], kept: Iterable[int]) -> None:
         self.spec, scheduled = with_dense_selections(spec, scheduled)
         self.kept = frozenset(kept)
+        self._recorded = len(spec.rows)
         self.views: dict[int, View] = {}
         self.constants: dict[int, Tensor] = {}
         self.written_as: dict[int, int] = {}
@@ -110,6 +111,7 @@ class Lowering:
     # one row after another
     def _place(self, row: int) -> None:
         opcode = self.spec.rows[row].opcode
+        self._placement.now = max(self._placement.now, row) if row < self._recorded else self._placement.now
         if opcode.is_source:
             self._source(row, opcode)
         elif (rows := self._rearranging.apart(row)) is not None:

@@ -24,6 +24,11 @@ MOST_APART = 24
 """Rows in a loop that takes others which read nothing of it: more of them would be many pointers in few registers."""
 NEAR = 64
 """How many drafts of its shape a row tries."""
+SOON = 64
+"""Rows of a spec between a draft's last one and another that joins it, where that is large: what it computes would be
+held for all that time."""
+LARGE = 1 << 15
+"""Numbers of a row that are not held for nothing."""
 MOST_FINISHING = 12
 """Rows that join a product: each is written out for every form of its last vectors."""
 WHOLE = -1
@@ -38,7 +43,7 @@ LONG = 8
 class Draft:
     """A kernel in the making; `why` says why its first row began it."""
 
-    __slots__ = ("axis", "is_loop", "is_product", "prologues", "row_shape", "rows", "shape", "why")
+    __slots__ = ("axis", "is_loop", "is_product", "latest", "prologues", "row_shape", "rows", "shape", "why")
 
     def __init__(
         self, shape: Shape, is_loop: bool, why: str, axis: int | None = None, is_product: bool = False
@@ -48,6 +53,7 @@ class Draft:
         self.is_product = is_product
         self.why = why
         self.rows: list[int] = []
+        self.latest = 0
         self.prologues: dict[int, Any] = {}
         self.axis: int | None = None
         self.row_shape: Shape | None = None
@@ -92,6 +98,7 @@ class Placement:
         self.drafts: list[Draft] = []
         self.home: dict[int, int] = {}
         self.across: set[int] = set()
+        self.now = 0  # the row of the spec that is placed
         self._loops: dict[Shape, list[int]] = {}
 
     def alone(self, row: int, why: str) -> None:
@@ -113,6 +120,8 @@ class Placement:
         """Into the first loop of its shape, or of its shape's rows, that runs late enough; or a new one."""
         shape = self._spec.rows[row].shape
         earliest, why, near = self._earliest(row, shape)
+        if near and self._is_over(row, self.drafts[earliest]):
+            why, near = f"%{self.drafts[earliest].rows[0]} ran long before", False
         if near and self.drafts[earliest].is_product:
             if self._finishes(row, self.drafts[earliest]):
                 self._put(row, earliest)
@@ -121,6 +130,8 @@ class Placement:
         own = [earliest] if near and self.drafts[earliest].has_room() else []
         for at in dict.fromkeys([*own, *self._near(shape, earliest)]):
             draft = self.drafts[at]
+            if self._is_over(row, draft):
+                continue
             if shape == draft.shape and self._joins(row, draft, at in own):
                 self._put(row, at)
                 return
@@ -129,6 +140,10 @@ class Placement:
                 self.across.add(row)
                 return
         self._put(row, self._loop(Draft(shape, True, why)))
+
+    def _is_over(self, row: int, draft: Draft) -> bool:
+        """Whether a draft ends so long before a large row that its value had better not be held all the while."""
+        return self.now - draft.latest > SOON and self._spec.rows[row].shape.volume >= LARGE
 
     def _joins(self, row: int, draft: Draft, near: bool) -> bool:
         """Whether a loop over its shape is the place for a row; columns are walked for what needs their sums alone."""
@@ -187,6 +202,7 @@ class Placement:
     def _put(self, row: int, at: int) -> None:
         draft = self.drafts[at]
         draft.rows.append(row)
+        draft.latest = self.now
         self.home[row] = at
         if draft.is_loop and len(draft.rows) == MOST_APART:
             for found in [self._loops.get(shape, []) for shape in {draft.shape, draft.row_shape} if shape is not None]:
