@@ -18,6 +18,7 @@ from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import WHOLE, Placement
 from topos.backend.native.prologues import Prologue, Prologues
 from topos.backend.native.rearranging import Rearranging, settled_rows
+from topos.backend.native.recomputing import Recomputing
 from topos.backend.native.registers import Operand
 from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
@@ -82,6 +83,7 @@ class Lowering:
             self._place(row)
             self._signs.meet(row)
         absorb(self._placement, self.spec, self.views, self.kept)
+        Recomputing(self._placement, self.spec, self.views, self.kept).run()
         Prologues(self._placement, self.spec, self.views, self._widened, self.kept).fold()
         self.groups = self._groups()
 

@@ -10,8 +10,10 @@ from topos.backend.native.groups import Group, Lowering
 from topos.op import Div, LogSoftmax, LogSumExp, MaxAlong, Reduction
 from topos.op.maps import Sqrt
 
-CHEAP = 3
-"""Operations that are done again rather than kept for a later pass."""
+CHEAP, CHEAP_FAR = 3, 16
+"""Operations that are done again rather than kept for a later pass; or so, where a row leaves the nearest caches."""
+FAR = 1 << 15
+"""Places along an axis from which on what is kept of all of them leaves the caches before it is read again."""
 
 
 class Gathered(NamedTuple):
@@ -35,6 +37,7 @@ class Passes:
         self._inside = set(group.rows)
         self.stage: dict[int, int] = {}
         self._costs: dict[int, int] = {}
+        self._cheap = CHEAP if group.axis is None or group.axis < 0 or group.shape[group.axis] < FAR else CHEAP_FAR
         gathered: list[tuple[int, Gathered]] = []
         for row in group.rows:
             gathered += self._met(row)
@@ -106,7 +109,7 @@ class Passes:
             row = waiting.pop()
             if row in evaluated or row in recalled:
                 continue
-            if self.stage[row] < index and self._costs[row] > CHEAP:
+            if self.stage[row] < index and self._costs[row] > self._cheap:
                 recalled.add(row)
                 self._wanted[self.stage[row]].add(row)
                 if row not in self._group.writes:
