@@ -53,7 +53,7 @@ PLUMBING = {
         *("append", "constant", "index_of", "label_at", "mark", "name_at", "over"),
         *("origin", "payload_at", "place", "reset", "row", "spec", "symbol_at", "write"),
     },
-    "Tensor": {"among", "apply", "counted", "dense", "expect", "mark", "of", "one_like", "reset", "zero_like"},
+    "Tensor": {"among", "apply", "counted", "dense", "expect", "mark", "of", "of_ids", "one_like", "reset", "zero_like"},
     "ToposError": {"placed"},
     "Trace": {"apply", "counted", "element", "mark", "one_like", "recording", "reset", "shape", "zero_like"},
 }

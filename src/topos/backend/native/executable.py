@@ -11,9 +11,10 @@ from topos.backend.native.compiler import compiled
 from topos.backend.native.groups import Lowering
 from topos.backend.native.pool import pool
 from topos.backend.native.program import Call, Program, texts
-from topos.backend.native.results import LARGE_BYTES, Results
-from topos.backend.native.table import FIRST_BUFFER, STEPS, TEXT, Table, enter
+from topos.backend.native.results import LARGE_BYTES, Answer, Results
+from topos.backend.native.table import FIRST_BUFFER, STEPS, TEXT, UNREAD, Table, enter
 from topos.backend.native.target import Target
+from topos.engine.code import NativeCode
 from topos.engine.feeds import Stack
 from topos.op import Leaf
 from topos.tensor import Tensor
@@ -23,8 +24,8 @@ INTERRUPTIBLE_S = 0.02
 """How long many steps run before Python looks for a Ctrl-C."""
 
 
-class Executable:
-    """The schedule of a plan as native code. Holds no state: any number of threads may run it at once.
+class Executable(NativeCode):
+    """The schedule of a plan as native code. Any number of threads may run it at once, each over a table of its own.
 
     `computed` are the results that a run answers: all but sources, whose values the caller has, and among those the
     ones whose values of before a step shows. It keeps the memory of a run for the next one; an owner of many sets
@@ -32,6 +33,7 @@ class Executable:
     """
 
     keeps = True
+    unread = UNREAD
 
     def __init__(self, lowering: Lowering, program: Program, results: Iterable[int], target: Target) -> None:
         self.lowering = lowering
@@ -40,7 +42,7 @@ class Executable:
         self._enter = enter()
         self._constants = _constants(lowering, program)
         slots = [(row, slot) for slot, row in enumerate(program.buffers, FIRST_BUFFER) if row not in self._constants]
-        self._sources = [(row, slot) for row, slot in slots if row >= 0 and not lowering.spec.rows[row].operands]
+        self.places = {row: slot for row, slot in slots if row >= 0 and not lowering.spec.rows[row].operands}
         self._results = Results(
             (index, slot, lowering.spec.rows[index].shape, lowering.spec.element_of(index))
             for row, slot in slots
@@ -48,58 +50,25 @@ class Executable:
         )
         written = self._results.rows()
         left = [row for row in results if row not in written and lowering.spec.rows[row].operands]
-        self._known = {row: _filled(lowering, row) for row in left}
+        self._known = {row: filled(lowering, row) for row in left}
+        self._results.known = self._known
         self.computed = written.union(left)
         self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
         self._tables: list[Table] = []
 
+    # one run
     def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """The value of each result of `computed`, for the payload of each source."""
-        table = self._tables.pop() if self._tables else self.table()
-        values = self.fill(table, sources)
-        if self._shares:
-            pool().ready()
-        self._enter(table.address)
+        try:
+            table = self._tables.pop()  # one operation: no other thread takes the same
+        except IndexError:
+            table = self.table()
+        self.point(table, sources)
+        values = self.ready(table)
+        self.enter(table, values)
         if self.keeps or self.program.arena.bytes <= LARGE_BYTES:
             self._tables.append(table)
-        if self._known:
-            values.update(self._known)
-        return values
-
-    def fill(self, table: Table, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Points a table at the sources and at fresh memory for the results that kernels write, which it answers."""
-        words = table.words
-        for row, slot in self._sources:
-            words[slot] = sources[row].address
-        return self._results.fresh(words, self.keeps)
-
-    def run_steps(self, sources: Mapping[int, Tensor | Stack], steps: int) -> dict[int, Tensor]:
-        """As many runs, one after another; a `Stack` gives one payload per step, each result gains a leading axis."""
-        table = self.table()
-        words, to_stride = table.words, table.strides - FIRST_BUFFER
-        moving = []
-        for row, slot in self._sources:
-            payload = sources[row]
-            if isinstance(payload, Stack):
-                numbers = np.require(payload.array, requirements=("C", "ALIGNED"))
-                moving.append(numbers)
-                words[slot] = address_of(numbers)
-                words[slot + to_stride] = numbers.nbytes // steps
-            else:
-                words[slot] = payload.address
-        values = self._results.stacked(words, to_stride, steps)
-        values.update({row: _filled(self.lowering, row, (steps,)) for row in self._known})
-        if self._shares:
-            pool().ready()
-        few = 1
-        while steps:
-            words[STEPS] = few = min(few, steps)
-            began = time.perf_counter()
-            self._enter(table.address)
-            steps -= few
-            elapsed_s = max(time.perf_counter() - began, 1e-9)  # a coarse clock may not have moved
-            few *= max(1, min(16, int(INTERRUPTIBLE_S / elapsed_s)))
-        return values
+        return {row: values[row] for row in self.computed}
 
     def table(self) -> Table:
         """A table with all that stays the same from run to run."""
@@ -107,8 +76,57 @@ class Executable:
         for slot, row in enumerate(self.program.buffers, FIRST_BUFFER):
             if row in self._constants:
                 table.words[slot] = self._constants[row].address
+        table.small = self._results.placed(table.words)
         return table
 
+    def point(self, table: Table, sources: Mapping[int, Tensor]) -> None:
+        """Writes the address of each source's payload."""
+        words = table.words
+        for row, slot in self.places.items():
+            words[slot] = sources[row].address
+
+    def ready(self, table: Table) -> Answer:
+        """Memory for what a run answers, and the threads that it may use."""
+        if self._shares:
+            pool().ready()
+        return self._results.fresh(table.words, self.keeps)
+
+    def enter(self, table: Table, values: Answer) -> None:  # type: ignore[override]
+        """Runs once; then `values` has each result."""
+        self._enter(table.argument)
+        values.numbers = table.small.raw
+
+    # many
+    def ready_steps(self, table: Table, sources: Mapping[int, Tensor | Stack], steps: int) -> dict[int, Tensor]:
+        """Points a table at what each step reads and writes; a `Stack` gives one payload per step."""
+        words, to_stride = table.words, table.strides - FIRST_BUFFER
+        for row, slot in self.places.items():
+            payload = sources[row]
+            if isinstance(payload, Stack):
+                numbers = np.require(payload.array, requirements=("C", "ALIGNED"))
+                table.moving.append(numbers)
+                words[slot] = address_of(numbers)
+                words[slot + to_stride] = numbers.nbytes // steps
+            else:
+                words[slot] = payload.address
+        values = self._results.stacked(words, to_stride, steps)
+        values.update({row: filled(self.lowering, row, (steps,)) for row in self._known})
+        if self._shares:
+            pool().ready()
+        return values
+
+    def enter_steps(self, table: Table, steps: int) -> None:
+        """Runs as many steps, in one native call or in several of `INTERRUPTIBLE_S`."""
+        few = 1
+        while steps:
+            table.words[STEPS] = few = min(few, steps)
+            began = time.perf_counter()
+            self._enter(table.argument)
+            steps -= few
+            elapsed_s = max(time.perf_counter() - began, 1e-9)  # a coarse clock may not have moved
+            few *= max(1, min(16, int(INTERRUPTIBLE_S / elapsed_s)))
+
+    # told
     def explain(self) -> str:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""
         lines = self.lowering.describe().splitlines()
@@ -131,11 +149,11 @@ def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
     copied = {origin for origin, _ in program.carry.after}
     found = {row: spec.payloads[row] for row in program.buffers if row >= 0 and type(spec.rows[row].opcode) is Leaf}
     for row in constants.keys() & program.buffers:
-        found[row] = _filled(lowering, row) if row in copied else constants[row]
+        found[row] = filled(lowering, row) if row in copied else constants[row]
     return found
 
 
-def _filled(lowering: Lowering, row: int, leading: tuple[int, ...] = ()) -> Tensor:
+def filled(lowering: Lowering, row: int, leading: tuple[int, ...] = ()) -> Tensor:
     """A row that no kernel writes, behind leading axes: one number at every place, or no place at all."""
     element, found = lowering.spec.element_of(row), lowering.constants.get(row)
     number = Tensor(0.0, element) if found is None else found.convert(element)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import deque
-from collections.abc import Iterable
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,10 @@ from topos.element import Element
 from topos.element.element import Array
 from topos.shape import Shape
 from topos.tensor import Tensor
-from topos.tensor.memory import LINE, address_of
+from topos.tensor.memory import LINE, address_of, whole_lines
 
 SMALL_BYTES = 1 << 10
-"""Up to here a result is cheapest as a ctypes array, whose address is at hand."""
+"""Up to here a result is written to memory that stays, and copied out of it when it is read."""
 LARGE_BYTES = 1 << 17
 """From here the system would hand out fresh pages for every result, and touching those costs more than computing."""
 KEPT = 2
@@ -25,44 +25,78 @@ KEPT = 2
 
 
 class Result(NamedTuple):
-    """One result: its row, its pointer's word in the table, and what is there."""
+    """One result: its row, its pointer's word in the table, and what is there.
+
+    A small one is at `start` among the numbers of all small ones.
+    """
 
     row: int
     slot: int
     shape: Shape
     element: Element
     bytes: int
-    small: type[ctypes.Array[ctypes.c_char]]
+    start: int
     blocks: deque[Array]
 
 
+class Answer(dict[int, Tensor]):
+    """The results of a run by row; a small one becomes a tensor when it is first read.
+
+    `numbers` are the bytes of all small ones, set when the run has ended.
+    """
+
+    __slots__ = ("_results", "numbers")
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self.numbers = b""
+
+    def __missing__(self, row: int) -> Tensor:
+        return self.setdefault(row, self._results.read(row, self.numbers))
+
+
 class Results:
-    """The computed results of a program."""
+    """The results of a program. `known` are those that no kernel writes."""
 
     def __init__(self, facts: Iterable[tuple[int, int, Shape, Element]]) -> None:
-        self._results = [
-            Result(row, slot, shape, element, size, ctypes.c_char * min(size, SMALL_BYTES), deque())
-            for row, slot, shape, element in facts
-            if (size := shape.volume * element.dtype.itemsize)
-        ]
+        self._results: list[Result] = []
+        start = 0
+        for row, slot, shape, element in facts:
+            size = shape.volume * element.dtype.itemsize
+            if size:
+                self._results.append(Result(row, slot, shape, element, size, start, deque()))
+                start += whole_lines(size) if size <= SMALL_BYTES else 0
+        self._small = {result.row: result for result in self._results if result.bytes <= SMALL_BYTES}
+        self._others = [result for result in self._results if result.bytes > SMALL_BYTES]
+        self._small_bytes = start
+        self.known: Mapping[int, Tensor] = {}
 
     def rows(self) -> frozenset[int]:
-        """The rows that are computed."""
+        """The rows that kernels write."""
         return frozenset(result.row for result in self._results)
 
-    def fresh(self, words: ctypes.Array[ctypes.c_uint64], keeps: bool) -> dict[int, Tensor]:
-        """A tensor for each result, its address in the table; the numbers are not yet set."""
-        values = {}
-        for result in self._results:
-            row, slot, shape, element, size, small, _ = result
-            if size <= SMALL_BYTES:
-                block = small()
-                array: Array = np.ndarray(shape, element.dtype, cast(Any, block))
-                words[slot] = ctypes.addressof(block)
-            else:
-                array, words[slot] = _large(result, keeps)
-            values[row] = Tensor.held(array, element, shape)
+    def placed(self, words: ctypes.Array[ctypes.c_uint64]) -> ctypes.Array[ctypes.c_char]:
+        """Memory for the small results of one run after another, its addresses in the table."""
+        memory = (ctypes.c_char * self._small_bytes)()
+        for result in self._small.values():
+            words[result.slot] = ctypes.addressof(memory) + result.start
+        return memory
+
+    def fresh(self, words: ctypes.Array[ctypes.c_uint64], keeps: bool) -> Answer:
+        """A tensor for each other result, its address in the table; the numbers are not yet set."""
+        values = Answer(self)
+        for result in self._others:
+            array, words[result.slot] = _large(result, keeps)
+            values[result.row] = Tensor.held(array, result.element, result.shape)
         return values
+
+    def read(self, row: int, numbers: bytes) -> Tensor:
+        """A result that a run has no tensor of yet: a small one, of which it has the numbers, or a known one."""
+        if row in self.known:
+            return self.known[row]
+        _, _, shape, element, size, start, _ = self._small[row]
+        own: Any = numbers[start : start + size]
+        return Tensor.held(np.ndarray(shape, element.dtype, own), element, shape)
 
     def stacked(self, words: ctypes.Array[ctypes.c_uint64], to_stride: int, steps: int) -> dict[int, Tensor]:
         """A tensor for each result with one place per step along a new leading axis."""

@@ -1,0 +1,64 @@
+"""What one native call is prepared with: a table whose words say where everything lies, and what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from topos.element import Element
+from topos.engine.code import NativeCode
+from topos.engine.feeds import Feeds, read_feed, same_extents
+from topos.graph.spec import Spec
+from topos.shape import Shape
+from topos.tensor import Tensor
+
+
+class Binding:
+    """A table of native code, pointed at what a `Table` of payloads held at one moment and at feeds of one kind.
+
+    At the same `moment`, and for feeds under the same `keys` in the same order, a call has nothing to look up: it
+    points the words of the feeds at the new ones, and goes. A binding keeps no payload alive, and is used by one call
+    at a time.
+    """
+
+    __slots__ = ("_code", "_fed", "_spec", "keys", "moment", "table")
+
+    def __init__(self, spec: Spec, code: NativeCode) -> None:
+        self._spec = spec
+        self._code = code
+        self.table = code.table()
+        self.moment: object = None
+        self.keys: tuple[Any, ...] | None = None
+        self._fed: Sequence[tuple[int, int, Element | None, Shape, bool]] = ()
+
+    def bind(self, given: Mapping[int, Tensor], fed: Feeds) -> None:
+        """Points the table at every payload, those of the feeds among them. Whoever knows the moment sets it."""
+        self.moment = None
+        self._code.point(self.table, given)
+        self._fed = [self._wanted(row) for row in fed.fixed]
+        self.keys = fed.keys
+
+    def _wanted(self, row: int) -> tuple[int, int, Element | None, Shape, bool]:
+        """Of an input that is fed: its row, its word, and which tensors may be read as they stand."""
+        code, recorded, ids = self._code, self._spec.rows[row], self._spec.ids.get(row)
+        complete = ids is not None and ids.absent is None
+        return row, code.places.get(row, code.unread), recorded.element, recorded.shape, complete
+
+    def feed(self, payloads: Iterable[Any]) -> list[Tensor]:
+        """Points the table at new feeds; answers those that were made for it, to be kept until the call has ended.
+
+        Raises `FeedError` as `read_feeds` does.
+        """
+        made = []
+        words = self.table.words
+        for (row, word, element, shape, complete), payload in zip(self._fed, payloads, strict=True):
+            if (
+                type(payload) is not Tensor
+                or payload.element is not element
+                or not same_extents(payload.shape, shape)
+                or (complete and not payload.is_complete)
+            ):
+                payload = read_feed(self._spec, row, payload)
+                made.append(payload)
+            words[word] = payload.address
+        return made
