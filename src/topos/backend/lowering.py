@@ -65,7 +65,7 @@ def fused(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Any:
 
 def given_up(error: Exception) -> Unserved:
     """What is left of a native plan that raised: a reason to interpret it from now on, told once."""
-    warnings.warn(f"a plan is interpreted from now on: its native form raised {told(error)}", RuntimeWarning, 5)
+    warnings.warn(f"a plan is interpreted from now on: its native form raised {told(error)}", RuntimeWarning, 6)
     return Unserved(f"its native form raised {told(error)}")
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from numpy import ndarray
+
 from topos.element import Element
 from topos.engine.code import NativeCode
-from topos.engine.feeds import Feeds, read_feed, same_extents
+from topos.engine.feeds import Feeds, fits, read_feed, same_extents
 from topos.graph.spec import Spec
 from topos.shape import Shape
 from topos.tensor import Tensor
+from topos.tensor.memory import address_of
 
 
 class Binding:
@@ -21,12 +24,13 @@ class Binding:
     at a time.
     """
 
-    __slots__ = ("_code", "_fed", "_spec", "keys", "moment", "table")
+    __slots__ = ("_code", "_fed", "_spec", "_words", "keys", "moment", "table")
 
     def __init__(self, spec: Spec, code: NativeCode) -> None:
         self._spec = spec
         self._code = code
         self.table = code.table()
+        self._words = self.table.words
         self.moment: object = None
         self.keys: tuple[Any, ...] | None = None
         self._fed: Sequence[tuple[int, int, Element | None, Shape, bool]] = ()
@@ -49,16 +53,19 @@ class Binding:
 
         Raises `FeedError` as `read_feeds` does.
         """
-        made = []
-        words = self.table.words
-        for (row, word, element, shape, complete), payload in zip(self._fed, payloads, strict=True):
+        made, words = [], self._words
+        for wanted, payload in zip(self._fed, payloads):  # noqa: B905 - to be strict takes as long as to read one
+            row, word, element, shape, complete = wanted
             if (
-                type(payload) is not Tensor
-                or payload.element is not element
-                or not same_extents(payload.shape, shape)
-                or (complete and not payload.is_complete)
+                type(payload) is Tensor
+                and payload.element is element
+                and same_extents(payload.shape, shape)
+                and (not complete or payload.is_complete)
             ):
-                payload = read_feed(self._spec, row, payload)
-                made.append(payload)
-            words[word] = payload.address
+                words[word] = payload.address
+            elif type(payload) is ndarray and fits(payload, element, shape) and payload.flags.carray:
+                words[word] = address_of(payload)
+            else:
+                made.append(read_feed(self._spec, row, payload))
+                words[word] = made[-1].address
         return made

@@ -112,13 +112,13 @@ def read_feed(spec: Spec, index: int, payload: Any) -> Tensor:
 def _read(spec: Spec, index: int, payload: Any, steps: int | None, copy: bool, result: Feeds) -> None:
     row = spec.rows[index]
     element = row.element
-    if element is not None and _fits(payload, element, row.shape):
+    if fits(payload, element, row.shape):
         if type(payload) is Tensor:
             result.fixed[index] = payload
             return
         if not copy:
             result.borrowed.append(payload)
-            result.fixed[index] = Tensor.held(payload, element, row.shape)
+            result.fixed[index] = Tensor.of(payload, spec.element_of(index), row.shape)
             return
     try:
         ids = spec.ids.get(index)
@@ -130,8 +130,10 @@ def _read(spec: Spec, index: int, payload: Any, steps: int | None, copy: bool, r
         raise restated(error, FeedError, f"feed: {spec.label(index)}: {error}") from None
 
 
-def _fits(payload: Any, element: Element, shape: Shape) -> bool:
-    """Whether a payload is what is wanted as it stands: the usual tensor, the usual array."""
+def fits(payload: Any, element: Element | None, shape: Shape) -> bool:
+    """Whether a payload is what a dense input wants, as it stands: the usual tensor, the usual array."""
+    if element is None:
+        return False
     if type(payload) is Tensor:
         return payload.element is element and same_extents(payload.shape, shape)
     if type(payload) is np.ndarray and payload.dtype is element.dtype and element in BUILT_IN:

@@ -91,7 +91,9 @@ class Run:
 
         Raises `UnobservedError` for a node that the entry does not declare.
         """
-        if type(symbols) is not Symbol and (isinstance(symbols, tuple | list | dict) or is_dataclass(symbols)):
+        if type(symbols) is Symbol:
+            return self._value(symbols)
+        if isinstance(symbols, tuple | list | dict) or is_dataclass(symbols):
             return mapped(symbols, self._leaf)
         return self._value(symbols)
 
@@ -154,9 +156,11 @@ class Run:
         return self._value(part) if isinstance(part, Symbol | Value | Adjoints) else part
 
     def _value(self, symbol: Any) -> Tensor:
+        spec, length, readable, _ = self._shown
+        if type(symbol) is Symbol and symbol.family is spec.family and readable and symbol.index in readable:
+            return self._values[symbol.index]
         if isinstance(symbol, Adjoints):
             raise KinshipError("run: read adjoints with run.recorded_gradients(adjoints) or run.of(adjoints.roots())")
-        spec, length, readable, _ = self._shown
         index = spec.index_of(symbol, "run", length)
         if index not in (self._values if readable is None else readable):
             raise UnobservedError(f"run: {spec.label(index)} was not declared; observe it: entry.observe([symbol])")

@@ -96,7 +96,8 @@ class Deferrable:
         def __getattr__(self, name: str) -> Any:
             """Called for what is not set."""
             if name == "address":
-                self._memory = np.require(self.ids if self._array is None else self._array, None, ("C", "ALIGNED"))
+                numbers = self.ids if self._array is None else self._array
+                self._memory = numbers if numbers.flags.carray else np.require(numbers, None, ("C", "ALIGNED"))
                 self.address = address_of(self._memory)
             elif name == "is_complete":
                 self.is_complete = self.ids is None or not (self.ids < 0).any()

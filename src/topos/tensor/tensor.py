@@ -75,13 +75,20 @@ class Tensor(Deferrable, Composites):
         return cls.held(array, element, shape)
 
     @classmethod
-    def held(cls, numbers: Array | Holder, element: Element, shape: Shape) -> Tensor:
-        """An array that is known to be of this element and shape, which nobody writes to; or what will have one."""
+    def held(cls, array: Array, element: Element, shape: Shape) -> Tensor:
+        """An array that is known to be of this element and shape, which nobody writes to."""
         tensor = object.__new__(cls)
-        if isinstance(numbers, Holder):
-            tensor._holder = numbers
-        else:
-            tensor._array = numbers
+        tensor._array = array
+        tensor.element = element
+        tensor.ids = None
+        tensor.shape = shape
+        return tensor
+
+    @classmethod
+    def awaited(cls, holder: Holder, element: Element, shape: Shape) -> Tensor:
+        """What will have its numbers when somebody reads one."""
+        tensor = object.__new__(cls)
+        tensor._holder = holder
         tensor.element = element
         tensor.ids = None
         tensor.shape = shape
@@ -159,6 +166,8 @@ class Tensor(Deferrable, Composites):
         check_arithmetic()
         if OPEN or prod(shapes[0]) >= LEAST_PLACES or (spread is None and multiplies(opcode, shapes)):
             found = elsewhere(opcode, element, tensors, shape)
+            if isinstance(found, Holder):
+                return Tensor.awaited(found, element, shape)
             if found is not None:
                 return Tensor.held(found, element, shape)
         with np.errstate(all="ignore"):

@@ -43,16 +43,15 @@ class Executable(NativeCode):
         self._constants = _constants(lowering, program)
         slots = [(row, slot) for slot, row in enumerate(program.buffers, FIRST_BUFFER) if row not in self._constants]
         self.places = {row: slot for row, slot in slots if row >= 0 and not lowering.spec.rows[row].operands}
-        self._results = Results(
+        facts = [
             (index, slot, lowering.spec.rows[index].shape, lowering.spec.element_of(index))
             for row, slot in slots
             if (index := max(row, ~row)) >= 0 and (row < 0 or lowering.spec.rows[row].operands)
-        )
-        written = self._results.rows()
+        ]
+        written = {index for index, _, shape, _ in facts if shape.volume}
         left = [row for row in results if row not in written and lowering.spec.rows[row].operands]
-        self._known = {row: filled(lowering, row) for row in left}
-        self._results.known = self._known
-        self.computed = written.union(left)
+        self._results = Results(facts, {row: _filled(lowering, row) for row in left})
+        self.computed = frozenset(written.union(left))
         self._shares = any(kernel.tiles > 1 for made in program.calls for kernel in made.kernels)
         self._tables: list[Table] = []
 
@@ -89,7 +88,8 @@ class Executable(NativeCode):
         """Memory for what a run answers, and the threads that it may use."""
         if self._shares:
             pool().ready()
-        return self._results.fresh(table.words, self.keeps)
+        results = self._results
+        return results.fresh(table.words, self.keeps) if results.large else Answer(results)
 
     def enter(self, table: Table, values: Answer) -> None:  # type: ignore[override]
         """Runs once; then `values` has each result."""
@@ -110,7 +110,7 @@ class Executable(NativeCode):
             else:
                 words[slot] = payload.address
         values = self._results.stacked(words, to_stride, steps)
-        values.update({row: filled(self.lowering, row, (steps,)) for row in self._known})
+        values.update({row: _filled(self.lowering, row, (steps,)) for row in self._results.known})
         if self._shares:
             pool().ready()
         return values
@@ -149,11 +149,11 @@ def _constants(lowering: Lowering, program: Program) -> dict[int, Tensor]:
     copied = {origin for origin, _ in program.carry.after}
     found = {row: spec.payloads[row] for row in program.buffers if row >= 0 and type(spec.rows[row].opcode) is Leaf}
     for row in constants.keys() & program.buffers:
-        found[row] = filled(lowering, row) if row in copied else constants[row]
+        found[row] = _filled(lowering, row) if row in copied else constants[row]
     return found
 
 
-def filled(lowering: Lowering, row: int, leading: tuple[int, ...] = ()) -> Tensor:
+def _filled(lowering: Lowering, row: int, leading: tuple[int, ...] = ()) -> Tensor:
     """A row that no kernel writes, behind leading axes: one number at every place, or no place at all."""
     element, found = lowering.spec.element_of(row), lowering.constants.get(row)
     number = Tensor(0.0, element) if found is None else found.convert(element)

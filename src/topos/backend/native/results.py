@@ -25,22 +25,29 @@ KEPT = 2
 
 
 class Result(NamedTuple):
-    """One result: its row, its pointer's word in the table, and what is there.
-
-    A small one is at `start` among the numbers of all small ones.
-    """
+    """One result: its row, its pointer's word in the table, and what is there."""
 
     row: int
     slot: int
     shape: Shape
     element: Element
     bytes: int
-    start: int
     blocks: deque[Array]
 
 
+class Small(NamedTuple):
+    """A small result: where it is among the numbers of all small ones, and what it is."""
+
+    start: int
+    end: int
+    extents: tuple[int, ...]
+    dtype: np.dtype[Any]
+    element: Element
+    shape: Shape
+
+
 class Answer(dict[int, Tensor]):
-    """The results of a run by row; a small one becomes a tensor when it is first read.
+    """The results of a run by row; one that is small or known becomes one of its items when it is first read.
 
     `numbers` are the bytes of all small ones, set when the run has ended.
     """
@@ -52,51 +59,47 @@ class Answer(dict[int, Tensor]):
         self.numbers = b""
 
     def __missing__(self, row: int) -> Tensor:
-        return self.setdefault(row, self._results.read(row, self.numbers))
+        small = self._results.small.get(row)
+        if small is None:
+            return self._results.known[row]
+        start, end, extents, dtype, element, shape = small
+        own: Any = self.numbers[start:end]
+        return self.setdefault(row, Tensor.held(np.ndarray(extents, dtype, own), element, shape))
 
 
 class Results:
     """The results of a program. `known` are those that no kernel writes."""
 
-    def __init__(self, facts: Iterable[tuple[int, int, Shape, Element]]) -> None:
-        self._results: list[Result] = []
-        start = 0
-        for row, slot, shape, element in facts:
-            size = shape.volume * element.dtype.itemsize
-            if size:
-                self._results.append(Result(row, slot, shape, element, size, start, deque()))
-                start += whole_lines(size) if size <= SMALL_BYTES else 0
-        self._small = {result.row: result for result in self._results if result.bytes <= SMALL_BYTES}
-        self._others = [result for result in self._results if result.bytes > SMALL_BYTES]
-        self._small_bytes = start
-        self.known: Mapping[int, Tensor] = {}
-
-    def rows(self) -> frozenset[int]:
-        """The rows that kernels write."""
-        return frozenset(result.row for result in self._results)
+    def __init__(self, facts: Iterable[tuple[int, int, Shape, Element]], known: Mapping[int, Tensor]) -> None:
+        self.known = known
+        self.small: dict[int, Small] = {}
+        self._results = [
+            Result(row, slot, shape, element, size, deque())
+            for row, slot, shape, element in facts
+            if (size := shape.volume * element.dtype.itemsize)
+        ]
+        self.large = [result for result in self._results if result.bytes > SMALL_BYTES]
+        self._small_bytes = 0
+        for row, _, shape, element, size, _ in self._results:
+            if size <= SMALL_BYTES:
+                start, self._small_bytes = self._small_bytes, self._small_bytes + whole_lines(size)
+                self.small[row] = Small(start, start + size, tuple(shape), element.dtype, element, shape)
 
     def placed(self, words: ctypes.Array[ctypes.c_uint64]) -> ctypes.Array[ctypes.c_char]:
         """Memory for the small results of one run after another, its addresses in the table."""
         memory = (ctypes.c_char * self._small_bytes)()
-        for result in self._small.values():
-            words[result.slot] = ctypes.addressof(memory) + result.start
+        for result in self._results:
+            if result.row in self.small:
+                words[result.slot] = ctypes.addressof(memory) + self.small[result.row].start
         return memory
 
     def fresh(self, words: ctypes.Array[ctypes.c_uint64], keeps: bool) -> Answer:
-        """A tensor for each other result, its address in the table; the numbers are not yet set."""
+        """A tensor for each large result, its address in the table; the numbers are not yet set."""
         values = Answer(self)
-        for result in self._others:
+        for result in self.large:
             array, words[result.slot] = _large(result, keeps)
             values[result.row] = Tensor.held(array, result.element, result.shape)
         return values
-
-    def read(self, row: int, numbers: bytes) -> Tensor:
-        """A result that a run has no tensor of yet: a small one, of which it has the numbers, or a known one."""
-        if row in self.known:
-            return self.known[row]
-        _, _, shape, element, size, start, _ = self._small[row]
-        own: Any = numbers[start : start + size]
-        return Tensor.held(np.ndarray(shape, element.dtype, own), element, shape)
 
     def stacked(self, words: ctypes.Array[ctypes.c_uint64], to_stride: int, steps: int) -> dict[int, Tensor]:
         """A tensor for each result with one place per step along a new leading axis."""
