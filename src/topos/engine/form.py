@@ -40,14 +40,11 @@ class Form:
     # the short way
     def run_again(self, table: Parameters | State, keys: tuple[Any, ...], payloads: Iterable[Any]) -> Values | None:
         """The values of a run like the one before; `None`, and nothing is done, where anything has to be looked up."""
-        seen = table.seen()  # what it holds is kept until the call has ended
+        seen = table.seen()
         binding = self._like(seen[1], keys)
         if binding is None:
             return None
-        made = binding.feed(payloads)
-        values = self._entered(binding)
-        del made
-        return values
+        return self._entered(binding, (seen, binding.feed(payloads)))
 
     def step_again(self, state: State, keys: tuple[Any, ...], payloads: Iterable[Any]) -> Values | None:
         """The values of a step like the one before; `None`, and nothing is done, where anything has to be looked up."""
@@ -56,9 +53,10 @@ class Form:
             return None
         made = binding.feed(payloads)  # before the lock is taken: an object that is fed may do anything
         with state.lock:
-            values = self._entered(binding) if binding.moment is state.moment else None
-        del made
-        return values
+            if binding.moment is state.moment:
+                return self._entered(binding, made)
+        self._idle.append(binding)
+        return None
 
     def _like(self, moment: object, keys: tuple[Any, ...]) -> Binding | None:
         """A binding of this moment for feeds of this kind."""
@@ -71,7 +69,8 @@ class Form:
         self._idle.append(binding)
         return None
 
-    def _entered(self, binding: Binding) -> Values | None:
+    def _entered(self, binding: Binding, alive: object) -> Values | None:
+        """The values of the call that a binding is ready for; what its table points at stays `alive` for that long."""
         code, table = self.code, binding.table
         try:
             values = code.ready(table)
