@@ -128,7 +128,7 @@ class Plan:
                 values = form.run_again(parameters, keys, arrays)
             if values is None:
                 values, _ = self._evaluated(parameters, self._read(parameters, dict(zip(keys, arrays, strict=True))))
-            return tuple([values[row] for row in rows])
+            return tuple(map(values.__getitem__, rows))
 
         return call
 
