@@ -48,12 +48,15 @@ PLUMBING = {
     "Services": {"add"},
     "Shape": {"axis", "with_axis"},
     "State": {"of_network", "replace"},
-    "Table": {"entries", "get", "rows"},
+    "Table": {"entries", "get", "moment", "rows", "seen"},
     "Tape": {
         *("append", "constant", "index_of", "label_at", "mark", "name_at", "over"),
         *("origin", "payload_at", "place", "reset", "row", "spec", "symbol_at", "write"),
     },
-    "Tensor": {"among", "apply", "counted", "dense", "expect", "mark", "of", "one_like", "reset", "zero_like"},
+    "Tensor": {
+        *("address", "among", "apply", "awaited", "counted", "dense", "expect", "held", "is_complete", "mark", "of"),
+        *("of_ids", "one_like", "reset", "zero_like"),
+    },
     "ToposError": {"placed"},
     "Trace": {"apply", "counted", "element", "mark", "one_like", "recording", "reset", "shape", "zero_like"},
 }

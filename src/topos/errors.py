@@ -68,6 +68,10 @@ class BackendUnavailable(ToposError, RuntimeError):
     """A backend that was required and is not ready, or something in its place that is no backend."""
 
 
+class SettingError(ToposError, ValueError):
+    """A setting, from the environment or a call, that does not exist or that this machine cannot honour."""
+
+
 def restated(error: ToposError, kind: type[Restated], message: str) -> Restated:
     """An error to raise `from None` in place of one that was caught, whose frames are let go.
 

@@ -14,8 +14,8 @@ import pytest
 from topos import Network, Plan, Symbol, Tape, Value, detach
 from topos.backend.native import pool
 from topos.backend.native import target as targets
-from topos.backend.native.settings import SettingError
 from topos.element import Element
+from topos.errors import SettingError
 from topos.op import Opcode
 from topos.testing import assert_same_bits
 from topos.testing.instructions import INSTRUCTIONS

@@ -302,34 +302,6 @@ def test_a_stretch_that_raises_is_computed_by_the_reference(step: Step, monkeypa
     assert whole.status().reason == "poisoned: OSError: device lost"
 
 
-def test_a_native_plan_that_raises_is_interpreted_from_now_on(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = step.network.entry(step.results).lower().prepare()
-    native = type(plan._native.form(stepping=False).code)
-
-    def broken(self: Any, sources: Any) -> Any:
-        raise OSError("no more")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(native, "run", broken)
-        message = "^a plan is interpreted from now on: its native form raised OSError: no more$"
-        with pytest.warns(RuntimeWarning, match=message):
-            assert_same_bits(plan.forward(step.parameters).of(step.results), step.expected)
-    assert plan.explain() == "interpreted: its native form raised OSError: no more"
-
-
-def test_want_of_memory_keeps_a_native_plan(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = step.network.entry(step.results).lower().prepare()
-    native = plan._native.form(stepping=False).code
-
-    def greedy(self: Any, sources: Any) -> Any:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(native), "run", greedy)
-        assert_same_bits(plan.forward(step.parameters).of(step.results), step.expected)
-    assert plan._native.form(stepping=False).code is native
-
-
 def test_carried_steps_run_through_the_chain() -> None:
     def record(tape: Tape) -> Any:
         weight = tape.parameter([[0.5, -0.25], [0.25, 0.5]])
@@ -384,7 +356,7 @@ def test_a_mistake_in_a_users_element_is_placed_and_is_nobodys_poison() -> None:
 
 def test_values_that_nobody_reads_any_more_are_let_go(step: Step) -> None:
     plan = step.entry(Backend.SIMD).lower()
-    served = plan._native.form(stepping=False).code
+    served = plan._native.code(stepping=False)
     freed = [row for dying in served._dying for row in dying]
     computed = {row for unit in served._units for row in unit.rows}
     assert len(set(freed)) == len(freed)

@@ -16,13 +16,14 @@ from topos.backend.formula import Formula
 from topos.backend.served import Claim, Part, Served, Single, Unserved
 from topos.backend.stretches import CLAIMED, STRETCH, Order, cut, orders
 from topos.backend.task import Declined, Outline, Stretch, Task
+from topos.engine.code import Code
 from topos.engine.entry import Entry
 from topos.engine.numerics import Numerics
 from topos.graph.spec import Spec
 from topos.tensor.services import formula_of
 
 
-def lowered(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Any:
+def lowered(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Code:
     """What computes an entry's run, or with `stepping` a step that replaces what it carries.
 
     Native code, as it was made, where all of it is ours; what `serve`s the schedule where several take part; else a
@@ -64,7 +65,7 @@ def fused(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Any:
 
 def given_up(error: Exception) -> Unserved:
     """What is left of a native plan that raised: a reason to interpret it from now on, told once."""
-    warnings.warn(f"a plan is interpreted from now on: its native form raised {told(error)}", RuntimeWarning, 5)
+    warnings.warn(f"a plan is interpreted from now on: its native form raised {told(error)}", RuntimeWarning, 6)
     return Unserved(f"its native form raised {told(error)}")
 
 
@@ -80,7 +81,7 @@ class Allotment:
         self.parts: list[Part] = []
         self.found: dict[int, Order] = {}
         self.reasons: dict[str, str] = {}
-        self.whole: Any = None
+        self.whole: Code | None = None
         self.is_refused = False  # as a whole, for no row in particular
         self._tasks: dict[int, Task] = {}
 
@@ -95,7 +96,7 @@ class Allotment:
             else:
                 self._offer(backend)
 
-    def result(self, unready: Sequence[str]) -> Any:
+    def result(self, unready: Sequence[str]) -> Code:
         """What the walk has found."""
         reasons = [*(f"{name}: declined: {reason}" for name, reason in self.reasons.items()), *unready]
         if self.whole is not None:

@@ -13,6 +13,7 @@ from topos.backend.backend import Backend
 from topos.backend.chain import accepted, asked
 from topos.backend.task import Declined, Task
 from topos.element.element import Array
+from topos.engine.code import Code, ServingCode
 from topos.errors import ElementError
 from topos.graph.spec import Spec
 from topos.tensor import Tensor, services
@@ -118,7 +119,7 @@ class Part(NamedTuple):
         return "\n".join([head, *(f"  {line}" for line in str(told()).splitlines())]) if callable(told) else head
 
 
-class Served:
+class Served(ServingCode):
     """Parts and single rows in order. Holds no state: any number of threads may run it at once."""
 
     def __init__(
@@ -148,10 +149,11 @@ class Served:
         return "\n".join(texts) or "; no part of this plan is LLVM's\n"
 
 
-class Unserved(NamedTuple):
+class Unserved(Code):
     """A schedule that the interpreter runs, and why."""
 
-    reason: str
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
     def explain(self) -> str:
         """The reason."""

@@ -12,7 +12,7 @@ from topos.engine.liveness import schedule
 from topos.engine.numerics import Numerics
 from topos.engine.plan import Plan
 from topos.engine.report import Watch
-from topos.engine.run import Run
+from topos.engine.run import Run, Shown
 from topos.engine.sources import Sources
 from topos.engine.state import State
 from topos.errors import KinshipError, ShapeError
@@ -91,7 +91,7 @@ class BoundEntry:
         readable = frozenset(symbol.index for symbol in entry.results)
         values.update({index: owned(values[index], fed.borrowed) for index in readable})
         kept = values if entry.backward else {index: values[index] for index in readable}
-        return Run(spec, self._length, kept, readable, entry.backward, watch)
+        return Run(Shown(spec, self._length, readable, entry.backward), kept, watch)
 
     def lower(self) -> Plan:
         """The plan: schedule, keep-set and liveness, derived from the declaration alone."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from topos.element import Element
 from topos.element.element import Array
 from topos.errors import ElementError, FeedError, KinshipError, ShapeError, restated
 from topos.graph import Symbol
@@ -17,17 +18,23 @@ from topos.tensor import Tensor
 from topos.tensor.memory import owned
 from topos.tensor.payload import as_array, rounded
 from topos.tensor.selection import checked_ids
+from topos.tensor.work import BUILT_IN
+
+same_extents = tuple.__eq__
+"""Of two shapes, or of a shape and an array's: a third of the time that `Shape` takes to compare with anything."""
 
 
 class Feeds:
     """The feeds of one call by row: one payload for every step, or one per step along a leading axis.
 
-    `borrowed` are the caller's arrays that were taken without a copy: they are read only during the call.
+    `keys` are the names or symbols that they came under, in order. `borrowed` are the caller's arrays that were taken
+    without a copy: they are read only during the call.
     """
 
-    __slots__ = ("borrowed", "fixed", "stacked")
+    __slots__ = ("borrowed", "fixed", "keys", "stacked")
 
     def __init__(self) -> None:
+        self.keys: tuple[Any, ...] = ()
         self.fixed: dict[int, Tensor] = {}
         self.stacked: dict[int, Stack] = {}
         self.borrowed: list[Array] = []
@@ -85,27 +92,54 @@ def read_feeds(
         return result
     if type(feeds) is not dict and not isinstance(feeds, Mapping):
         raise FeedError(f"feed: wants a mapping from symbols or names to payloads, got {type(feeds).__name__}")
-    fixed = result.fixed
+    result.keys = tuple(feeds)
     for key, payload in feeds.items():
         index = input_index(spec, key, length)
-        if index in fixed or index in result.stacked:
+        if index in result.fixed or index in result.stacked:
             raise FeedError(f"feed: {spec.label(index)} is fed twice")
         if index in carried:
             raise FeedError(f"feed: {spec.label(index)} is carried by this entry; the State holds its value")
-        element = spec.rows[index].element
-        fits = type(payload) is Tensor and payload.element is element and element is not None
-        if fits and tuple.__eq__(payload.shape, spec.rows[index].shape):  # the usual case: nothing to read
-            fixed[index] = payload
-            continue
-        try:
-            ids = spec.ids.get(index)
-            if ids is None:
-                _read_dense(spec, index, payload, steps, copy, result)
-            else:
-                _read_ids(spec, index, ids, payload, steps, result)
-        except (ElementError, ShapeError, FeedError) as error:
-            raise restated(error, FeedError, f"feed: {spec.label(index)}: {error}") from None
+        _read(spec, index, payload, steps, copy, result)
     return result
+
+
+def read_feed(spec: Spec, index: int, payload: Any) -> Tensor:
+    """One feed of one step, for an input that is known; a tensor that may read the caller's array."""
+    result = Feeds()
+    _read(spec, index, payload, None, False, result)
+    return result.fixed[index]
+
+
+def _read(spec: Spec, index: int, payload: Any, steps: int | None, copy: bool, result: Feeds) -> None:
+    row = spec.rows[index]
+    element = row.element
+    if fits(payload, element, row.shape):
+        if type(payload) is Tensor:
+            result.fixed[index] = payload
+            return
+        if not copy:
+            result.borrowed.append(payload)
+            result.fixed[index] = Tensor.of(payload, spec.element_of(index), row.shape)
+            return
+    try:
+        ids = spec.ids.get(index)
+        if ids is None:
+            _read_dense(spec, index, payload, steps, copy, result)
+        else:
+            _read_ids(spec, index, ids, payload, steps, result)
+    except (ElementError, ShapeError, FeedError) as error:
+        raise restated(error, FeedError, f"feed: {spec.label(index)}: {error}") from None
+
+
+def fits(payload: Any, element: Element | None, shape: Shape) -> bool:
+    """Whether a payload is what a dense input wants, as it stands: the usual tensor, the usual array."""
+    if element is None:
+        return False
+    if type(payload) is Tensor:
+        return payload.element is element and same_extents(payload.shape, shape)
+    if type(payload) is np.ndarray and payload.dtype is element.dtype and element in BUILT_IN:
+        return same_extents(shape, payload.shape)
+    return False
 
 
 def _read_dense(spec: Spec, index: int, payload: Any, steps: int | None, copy: bool, result: Feeds) -> None:
@@ -138,7 +172,7 @@ def _read_ids(spec: Spec, index: int, ids: Ids, payload: Any, steps: int | None,
             raise FeedError("wants ids or a selection, got a dense tensor")
         if payload.shape != spec.rows[index].shape:
             raise FeedError(f"wants shape {spec.rows[index].shape}, got {payload.shape}")
-        if ids.absent is None and (payload.ids < 0).any():
+        if ids.absent is None and not payload.is_complete:
             raise FeedError("the selection selects nothing in some row, but this input declares no absent id")
         result.fixed[index] = payload.among(spec.element)
         return
@@ -148,7 +182,7 @@ def _read_ids(spec: Spec, index: int, ids: Ids, payload: Any, steps: int | None,
     checked = checked_ids(given, ids.vocab, ids.absent, "ids")
 
     def selection(part: Array) -> Tensor:
-        return Tensor.selection(part, ids.vocab, absent=-1).among(spec.element)
+        return Tensor.of_ids(part.reshape(-1), ids.vocab, spec.element)
 
     if given.shape == ids.shape:
         result.fixed[index] = selection(checked)

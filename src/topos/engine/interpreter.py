@@ -12,7 +12,7 @@ from topos.element.machine import check_arithmetic
 from topos.engine.feeds import read_feeds
 from topos.engine.liveness import freed_by
 from topos.engine.report import Watch
-from topos.engine.run import Run
+from topos.engine.run import Run, Shown
 from topos.engine.sources import Sources
 from topos.engine.state import State
 from topos.errors import ElementError
@@ -98,4 +98,4 @@ def whole(network: Network, parameters: Parameters | State, feeds: Mapping[Any, 
     fed = read_feeds(spec, length, feeds, copy=True)
     values = Sources(spec, range(length)).payloads(parameters, fed.fixed)
     execute(steps_of(spec, range(length), {}), values)
-    return Run(spec, length, values, readable=None, retains=True, watch=None)
+    return Run(Shown(spec, length, None, True), values)

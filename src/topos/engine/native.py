@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from topos.element import Element
 from topos.element.machine import check_arithmetic
+from topos.engine.code import Code, NativeCode
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, Stack
+from topos.engine.form import Form, Values
 from topos.engine.interpreter import owned
 from topos.engine.liveness import schedule
 from topos.engine.sources import Sources
 from topos.engine.state import State
-from topos.errors import PostureError
+from topos.errors import PostureError, ToposError
 from topos.graph import Parameters
 from topos.graph.spec import Spec
 from topos.op import Movement
-from topos.tensor import Tensor, services
+from topos.tensor import Tensor
 from topos.tensor.evaluate import kernel_of
 
 
-class Form(NamedTuple):
-    """What runs natively, and what it leaves to do.
+class Native:
+    """What a schedule becomes, made on first use. What makes it is a later stage, reached by its name.
 
-    `code` runs (`run`, `run_steps`), serves in place of the interpreter's steps (`serve`), or can only `explain` why it
-    does neither. `sources` are the results that a run does not compute; `unread` are the sources that a step replaces
-    and does not read.
+    `run` and `step` are its native forms, where there are any and they retain nothing, once they have been used.
     """
 
-    code: Any
-    runs: bool
-    sources: tuple[int, ...]
-    unread: tuple[int, ...]
-
-
-class Native:
-    """The native forms of a schedule, each made on first use. What they need is a later stage, reached by its name."""
-
-    __slots__ = ("_carried", "_entry", "_forms", "_readable", "_rows", "_sources", "_spec")
+    __slots__ = ("_carried", "_codes", "_entry", "_forms", "_readable", "_rows", "_sources", "_spec", "run", "step")
 
     def __init__(self, spec: Spec, rows: Sequence[int], entry: Entry, sources: Sources) -> None:
         self._spec = spec
@@ -51,52 +41,71 @@ class Native:
         self._sources = sources
         self._readable = [symbol.index for symbol in entry.results]
         self._carried = tuple(source.index for source in entry.carry)
+        self._codes: dict[bool, Code] = {}
         self._forms: dict[bool, Form] = {}
+        self.run: Form | None = None
+        self.step: Form | None = None
 
-    def form(self, stepping: bool) -> Form:
-        """The form of a run, or of a step that replaces what is carried; compiled when it is first asked for."""
+    # what is made
+    def code(self, stepping: bool) -> Code:
+        """What computes a run, or a step that replaces what is carried; compiled when it is first asked for."""
         stepping = stepping and bool(self._carried)
-        found = self._forms.get(stepping)
+        found = self._codes.get(stepping)
         if found is None:
-            found = self._forms[stepping] = self._made(stepping)
+            check_arithmetic()  # constants are written out as this thread reads them
+            lowered = import_module("topos.backend.lowering").lowered
+            found = self._codes[stepping] = lowered(self._spec, self._rows, self._entry, stepping)
         return found
 
-    def failed(self, error: Exception) -> None:
+    def form(self, stepping: bool) -> Form | None:
+        """The native form of a run or a step, if it has one."""
+        code, replacing = self.code(stepping), stepping and bool(self._carried)
+        if not isinstance(code, NativeCode):
+            return None
+        form = self._forms.get(replacing) or self._forms.setdefault(replacing, self._made(code, replacing))
+        if not self._entry.backward:
+            setattr(self, "step" if stepping else "run", form)
+        return form
+
+    def _made(self, code: NativeCode, replacing: bool) -> Form:
+        answered = [index for index in self._readable if index not in code.computed]
+        replaced = set(self._carried).difference(self._rows) if replacing else ()
+        whole = replacing or self._entry.backward
+        rows = self._rows if whole else schedule(self._spec.rows, self._readable)
+        return Form(self._spec, rows, code, answered, tuple(replaced))
+
+    def _failed(self, error: Exception) -> None:
         """Gives the native forms up for what one of them raised, unless it was for want of memory."""
         if not isinstance(error, MemoryError):
             code = import_module("topos.backend.lowering").given_up(error)
-            self._forms = {stepping: Form(code, False, (), ()) for stepping in (False, True)}
+            self._codes, self._forms = {stepping: code for stepping in (False, True)}, {}
+            self.run = self.step = None
 
-    def _count(self, stepping: bool, steps: int = 1) -> None:
-        """Tells whoever keeps a tally what a run has computed."""
-        if services.counting():
-            rows = self._rows if stepping else schedule(self._spec.rows, self._readable)
-            opcodes = [self._spec.rows[index].opcode for index in rows if self._spec.rows[index].operands]
-            services.count_all(Counter((services.formula_of(opcode), "FUSED") for opcode in opcodes * steps))
+    # running
+    def forward(self, form: Form, table: Parameters | State, fed: Feeds) -> Values | None:
+        """The values that a run answers; `None` where it raised, and the interpreter has to run in its place."""
+        try:
+            return self._forward(form, table, fed)
+        except ToposError:
+            raise
+        except Exception as error:  # the interpreter has the same bits
+            self._failed(error)
+            return None
 
-    def _made(self, stepping: bool) -> Form:
-        check_arithmetic()  # constants are written out as this thread reads them
-        code = import_module("topos.backend.lowering").lowered(self._spec, self._rows, self._entry, stepping)
-        if not hasattr(code, "run"):
-            return Form(code, False, (), ())
-        scheduled = set(self._rows)
-        sources = tuple(index for index in self._readable if index not in code.computed)
-        unread = tuple(index for index in self._carried if index not in scheduled) if stepping else ()
-        return Form(code, True, sources, unread)
-
-    def forward(self, form: Form, table: Parameters | State, fed: Feeds) -> dict[int, Tensor]:
-        """The values that a run answers."""
+    def _forward(self, form: Form, table: Parameters | State, fed: Feeds) -> Values:
         self._sources.check(table)
-        given = self._sources.given(table.entries, fed.fixed, isinstance(table, State))
-        values: dict[int, Tensor] = form.code.run(given, is_settled=True)
-        self._count(self._entry.backward)
+        held, moment = table.seen()
+        given = self._sources.given(held, fed.fixed, isinstance(table, State))
+        values, enter = form.prepared(given, moment, fed, None)
+        enter()
+        form.count(1)
         if self._entry.backward:
-            return self._retained(values, given)
-        for index in form.sources:
+            return self._retained({row: values[row] for row in form.code.computed}, given)
+        for index in form.answered:
             values[index] = owned(self._source(index, given), fed.borrowed)
         return values
 
-    def _retained(self, values: dict[int, Tensor], given: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    def _retained(self, values: Values, given: Mapping[int, Tensor]) -> Values:
         """Every value of the schedule; a movement is a view of its operand's."""
         for index in self._rows:
             row = self._spec.rows[index]
@@ -108,40 +117,55 @@ class Native:
                 values[index] = self._source(index, given)
         return values
 
-    def advance(self, form: Form, state: State, fed: Feeds, steps: int | None) -> dict[int, Tensor]:
+    def advance(self, form: Form, state: State, fed: Feeds, steps: int | None) -> Values | None:
         """The values that a step answers, its replacements left in the State's own buffers by the native call.
 
-        So there is no moment at which an interrupt could find half a step.
+        So there is no moment at which an interrupt could find half a step. `None` where it raised before the call, and
+        the interpreter has to step in its place; what raises afterwards, when the State has taken its steps, is raised.
         """
-        self._sources.check(state)
-        fixed: Mapping[int, Any] = {**fed.fixed, **fed.stacked} if fed.stacked else fed.fixed
-        with state.lock:
-            held = state.owning(self._carried)
-            given = self._given(form, held, fixed, True)
-            values: dict[int, Tensor] = form.code.run(given) if steps is None else form.code.run_steps(given, steps)
-            for index in form.sources:  # within the lock: a source's buffer may be the State's own
-                payload, element = self._source(index, given), self._spec.rows[index].element
-                values[index] = owned(payload, fed.borrowed) if steps is None else _repeated(payload, element, steps)
-        self._count(True, steps or 1)
+        begun = False
+        try:
+            self._sources.check(state)
+            with state.lock:
+                given = self._given(form, state.owning(self._carried), fed, True)
+                values, enter = form.prepared(given, state.moment, fed, steps)
+                begun = True
+                enter()
+                for index in form.answered:  # within the lock: a source's buffer may be the State's own
+                    values[index] = self._answered(index, given, fed, steps)
+        except ToposError:
+            raise
+        except Exception as error:
+            if begun:
+                raise
+            self._failed(error)
+            return None
+        form.count(steps or 1)
         return values
+
+    def _answered(self, index: int, given: Mapping[int, Any], fed: Feeds, steps: int | None) -> Tensor:
+        """What a step answers for a source, in a buffer of its own."""
+        payload = self._source(index, given)
+        return (
+            owned(payload, fed.borrowed) if steps is None else _repeated(payload, self._spec.rows[index].element, steps)
+        )
 
     def profile(self, table: Parameters | State, fed: Feeds) -> Any:
         """Where the time of a run goes, or of a step on a copy of the State."""
         stepping = isinstance(table, State)
         form = self.form(stepping)
-        if not form.runs:
-            raise PostureError(f"profile: this plan has no native code to time; {form.code.explain()}")
+        if form is None:
+            raise PostureError(f"profile: this plan has no native code to time; {self.code(stepping).explain()}")
         self._sources.check(table)
         held = table.clone().owning(self._carried) if isinstance(table, State) else table.entries
-        given = self._given(form, held, fed.fixed, stepping)
+        given = self._given(form, held, fed, stepping)
         return import_module("topos.backend.native.profile").profiled(form.code, given)
 
-    def _given(
-        self, form: Form, held: Mapping[int, Tensor | None], fed: Mapping[int, Any], holds_inputs: bool
-    ) -> dict[int, Any]:
+    def _given(self, form: Form, held: Mapping[int, Tensor | None], fed: Feeds, holds_inputs: bool) -> dict[int, Any]:
         """The payloads of a step's sources, those that it only replaces among them."""
-        given = self._sources.given(held, fed, holds_inputs)
-        for index in form.unread:
+        stacked: Mapping[int, Any] = {**fed.fixed, **fed.stacked} if fed.stacked else fed.fixed
+        given = self._sources.given(held, stacked, holds_inputs)
+        for index in form.replaced:
             given[index] = self._sources.held(index, held, self._spec.rows[index])
         return given
 

@@ -9,18 +9,19 @@ import numpy as np
 
 from topos.element.machine import check_arithmetic
 from topos.engine import liveness
+from topos.engine.code import ServingCode
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, input_index, read_feeds
 from topos.engine.interpreter import execute, owned, steps_of
-from topos.engine.native import Form, Native
+from topos.engine.native import Native
 from topos.engine.pattern.match import Pattern
 from topos.engine.reading import Anything, Reading
 from topos.engine.report import Watch
-from topos.engine.run import Run
+from topos.engine.run import Run, Shown
 from topos.engine.sources import Sources
 from topos.engine.state import State
-from topos.errors import FeedError, ShapeError, ToposError, UnobservedError
-from topos.graph import Node, Parameters, Symbol
+from topos.errors import FeedError, ShapeError, UnobservedError
+from topos.graph import Node, Parameters, Symbol, Table
 from topos.graph.node import Nodes
 from topos.graph.spec import Spec
 from topos.tensor import Tensor
@@ -51,6 +52,7 @@ class Plan:
         "_readable",
         "_reading",
         "_rows",
+        "_shown",
         "_sources",
         "_spec",
         "_steps",
@@ -64,6 +66,7 @@ class Plan:
         self._carried = entry.carried
         self._readable = frozenset(symbol.index for symbol in entry.results)
         kept = self._kept = self._readable.union(after.index for after in entry.carry.values())
+        self._shown = Shown(spec, length, self._readable, entry.backward)
         self._rows = liveness.schedule(spec.rows, sorted(kept))
         self._sources = Sources(spec, self._rows)
         self._native = Native(spec, self._rows, entry, self._sources)
@@ -77,6 +80,11 @@ class Plan:
 
         A State is left as it is. Raises `FeedError` before anything runs.
         """
+        form, feeds = self._native.run, {} if feeds is None else feeds
+        if form is not None and isinstance(parameters, Table) and type(feeds) is dict:
+            values = form.run_again(parameters, tuple(feeds), feeds.values())
+            if values is not None:
+                return Run(self._shown, values)
         return self._answer(*self._evaluated(parameters, self._read(parameters, feeds)))
 
     def advance(self, state: State, feeds: Mapping[Any, Any] | None = None, steps: int | None = None) -> Run:
@@ -88,16 +96,12 @@ class Plan:
         """
         if not isinstance(state, State):
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
-        count = None if steps is None else self._checked_steps(steps)
-        fed = self._read(state, feeds, count)
-        form = self._native.form(stepping=True)
-        if form.runs and not self.entry.backward:
-            return self._run(self._native.advance(form, state, fed, count))
-        if count is not None:
-            return self._advance_many(form, state, fed, count)
-        values, watch = self._evaluated(state, fed) if self.entry.backward else self._step(form, state, fed)
-        state.replace(self._following(values))
-        return self._answer(values, watch)
+        form, feeds = self._native.step, {} if feeds is None else feeds
+        if form is not None and steps is None and type(feeds) is dict:
+            values = form.step_again(state, tuple(feeds), feeds.values())
+            if values is not None:
+                return Run(self._shown, values)
+        return self._advance(state, feeds, None if steps is None else self._checked_steps(steps))
 
     def function(self, inputs: Sequence[Symbol | str], outputs: Sequence[Symbol]) -> Callable[..., tuple[Tensor, ...]]:
         """A positional callable `f(parameters, *arrays)`: one array per input, a tuple of one tensor per output."""
@@ -106,21 +110,24 @@ class Plan:
             if isinstance(listed, str | np.ndarray) or not isinstance(listed, Iterable):
                 raise FeedError(f"function: wants a sequence of {what}, got {type(listed).__name__}")
         outputs = tuple(outputs)
-        keys = [Symbol(spec.family, input_index(spec, key, length)) for key in inputs]
+        keys = tuple([Symbol(spec.family, input_index(spec, key, length)) for key in inputs])
         if len(set(keys)) != len(keys):
             raise FeedError("function: an input is named twice")
         for output in outputs:
             if output not in self.entry.results:
                 raise UnobservedError(f"function: {spec.label(spec.index_of(output, 'function', length))} is no result")
 
-        rows = [output.index for output in outputs]
+        rows, native = [output.index for output in outputs], self._native
 
         def call(parameters: Parameters | State, *arrays: Any) -> tuple[Tensor, ...]:
             if len(arrays) != len(keys):
                 raise FeedError(f"function: wants {len(keys)} arrays after the parameters, got {len(arrays)}")
-            fed = self._read(parameters, dict(zip(keys, arrays, strict=True)))
-            values, _ = self._evaluated(parameters, fed)
-            return tuple([values[row] for row in rows])
+            values, form = None, native.run
+            if form is not None and isinstance(parameters, Table):
+                values = form.run_again(parameters, keys, arrays)
+            if values is None:
+                values, _ = self._evaluated(parameters, self._read(parameters, dict(zip(keys, arrays, strict=True))))
+            return tuple(map(values.__getitem__, rows))
 
         return call
 
@@ -161,7 +168,7 @@ class Plan:
 
     def prepare(self) -> Plan:
         """Compiles the plan now rather than at its first run; answers itself. Of an entry that carries, its step."""
-        self._native.form(stepping=True)
+        self._native.code(stepping=True)
         return self
 
     def explain(self) -> str:
@@ -171,11 +178,11 @@ class Plan:
         and store there; why its first node did not join an earlier group; its kernels, each with the number of tiles
         that threads share. Of an entry that carries, the groups of a step.
         """
-        return str(self._native.form(stepping=True).code.explain())
+        return str(self._native.code(stepping=True).explain())
 
     def llvm(self) -> str:
         """The LLVM text of the plan's kernels and of the function that calls them."""
-        return str(self._native.form(stepping=True).code.llvm())
+        return str(self._native.code(stepping=True).llvm())
 
     def profile(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Any:
         """Where the time of a native run goes, group by group; against a State, that of a step on a copy of it.
@@ -202,25 +209,32 @@ class Plan:
     def _evaluated(self, table: Parameters | State, fed: Feeds) -> tuple[dict[int, Tensor], Watch | None]:
         """What a run answers, by the native form where there is one, and who watched it."""
         form = self._native.form(stepping=False)
-        if not form.runs:
-            return self._step(form, table, fed)
-        try:
-            return self._native.forward(form, table, fed), None
-        except ToposError:
-            raise
-        except Exception as error:  # the interpreter has the same bits
-            self._native.failed(error)
-            return self._step(form, table, fed)
+        values = None if form is None else self._native.forward(form, table, fed)
+        return (values, None) if values is not None else self._step(table, fed, None, stepping=False)
+
+    def _advance(self, state: State, feeds: Mapping[Any, Any] | None, count: int | None) -> Run:
+        """Steps, whoever computes them."""
+        fed = self._read(state, feeds, count)
+        form = None if self.entry.backward else self._native.form(stepping=True)
+        answered = None if form is None else self._native.advance(form, state, fed, count)
+        if answered is not None:
+            return Run(self._shown, answered)
+        if count is not None:
+            return self._advance_many(state, fed, count)
+        values, watch = self._evaluated(state, fed) if self.entry.backward else self._step(state, fed)
+        state.replace(self._following(values))
+        return self._answer(values, watch)
 
     def _step(
-        self, form: Form, table: Parameters | State, fed: Feeds, step: int | None = None
+        self, table: Parameters | State, fed: Feeds, step: int | None = None, stepping: bool = True
     ) -> tuple[dict[int, Tensor], Watch | None]:
         """One evaluation, row by row or by whoever serves rows: what is left of its values, and who watched them."""
         values = self._sources.payloads(table, fed.at(step or 0))
         watch = Watch(self._spec, step) if self.entry.diagnose else None
-        if hasattr(form.code, "serve"):
+        code = self._native.code(stepping)
+        if isinstance(code, ServingCode):
             check_arithmetic()
-            form.code.serve(values)
+            code.serve(values)
         else:
             execute(self._steps, values, watch)
         for index in self._kept:
@@ -233,16 +247,13 @@ class Plan:
 
     def _answer(self, values: Mapping[int, Tensor], watch: Watch | None) -> Run:
         shown = values if self.entry.backward else {index: values[index] for index in self._readable}
-        return self._run(shown, watch)
+        return Run(self._shown, shown, watch)
 
-    def _run(self, values: Mapping[int, Tensor], watch: Watch | None = None) -> Run:
-        return Run(self._spec, self._length, values, self._readable, self.entry.backward, watch)
-
-    def _advance_many(self, form: Form, state: State, fed: Feeds, steps: int) -> Run:
+    def _advance_many(self, state: State, fed: Feeds, steps: int) -> Run:
         series: dict[int, list[Tensor]] = {index: [] for index in self._readable}
         watched: Watch | None = None
         for step in range(steps):
-            values, watch = self._step(form, state, fed, step)
+            values, watch = self._step(state, fed, step)
             state.replace(self._following(values))
             for index, tensors in series.items():
                 tensors.append(values[index])

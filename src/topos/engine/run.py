@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -60,6 +60,15 @@ class Gradients(Field):
         return Field, (self.family, self._entries)
 
 
+class Shown(NamedTuple):
+    """What the runs of one plan have in common: the nodes that they cover, and which of them may be read."""
+
+    spec: Spec
+    length: int
+    readable: frozenset[int] | None
+    retains: bool
+
+
 class Run:
     """The values of one evaluation. Results own their buffers and outlive later calls.
 
@@ -70,22 +79,11 @@ class Run:
     ({'cube': Tensor(8., f32)}, Tensor(12., f32))
     """
 
-    __slots__ = ("_length", "_readable", "_retains", "_spec", "_values", "_watch")
+    __slots__ = ("_shown", "_values", "_watch")
 
-    def __init__(
-        self,
-        spec: Spec,
-        length: int,
-        values: Mapping[int, Tensor],
-        readable: frozenset[int] | None,
-        retains: bool,
-        watch: Watch | None,
-    ) -> None:
-        self._spec = spec
-        self._length = length
+    def __init__(self, shown: Shown, values: Mapping[int, Tensor], watch: Watch | None = None) -> None:
+        self._shown = shown
         self._values = values
-        self._readable = readable
-        self._retains = retains
         self._watch = watch
 
     def of(self, symbols: Any) -> Any:
@@ -93,6 +91,8 @@ class Run:
 
         Raises `UnobservedError` for a node that the entry does not declare.
         """
+        if type(symbols) is Symbol:
+            return self._value(symbols)
         if isinstance(symbols, tuple | list | dict) or is_dataclass(symbols):
             return mapped(symbols, self._leaf)
         return self._value(symbols)
@@ -103,33 +103,35 @@ class Run:
         Raises `PostureError` for a forward-only run, `ShapeError` for a target that is not of rank 0.
         """
         self._expect_retaining("backward")
-        target = self._spec.index_of(symbol, "backward", self._length)
-        if target not in self._values:
-            raise UnobservedError(f"backward: {self._spec.label(target)} was not evaluated by this run")
-        if self._spec.rows[target].shape:
-            raise ShapeError(f"backward: the target must have rank 0, got {self._spec.label(target)}")
-        seed = constant(self._spec.rows[target].shape, self._spec.element_of(target), 1)
+        spec, values = self._shown.spec, self._values
+        target = spec.index_of(symbol, "backward", self._shown.length)
+        if target not in values:
+            raise UnobservedError(f"backward: {spec.label(target)} was not evaluated by this run")
+        if spec.rows[target].shape:
+            raise ShapeError(f"backward: the target must have rank 0, got {spec.label(target)}")
+        seed = constant(spec.rows[target].shape, spec.element_of(target), 1)
         check_arithmetic()
         with np.errstate(all="ignore"):
-            cotangents = sweep(self._spec.rows, target, seed, self._values.__getitem__)
-        return Gradients(self._spec, target, cotangents, self._values)
+            cotangents = sweep(spec.rows, target, seed, values.__getitem__)
+        return Gradients(spec, target, cotangents, values)
 
     def recorded_gradients(self, adjoints: Adjoints) -> Parameters:
         """Recorded gradients as a table over this run's parameters; a slot that was not asked for is absent."""
         if not isinstance(adjoints, Adjoints):
             raise KinshipError(f"recorded_gradients: wants Adjoints, got {type(adjoints).__name__}")
         pairs = adjoints.detach() if any(isinstance(wrt, Value) for wrt, _ in adjoints) else adjoints
-        rows = self._spec.rows[: self._length]
+        spec = self._shown.spec
+        rows = spec.rows[: self._shown.length]
         entries: dict[int, Tensor | None] = {i: None for i, row in enumerate(rows) if type(row.opcode) is Parameter}
         for wrt, gradient in pairs:
             if wrt.index in entries:
                 entries[wrt.index] = self._value(gradient)
-        return Parameters(self._spec.family, entries)
+        return Parameters(spec.family, entries)
 
     def field(self) -> Table:
         """Every evaluated value. Raises `PostureError` for a run that did not retain them."""
         self._expect_retaining("field")
-        return Field(self._spec.family, self._values)
+        return Field(self._shown.spec.family, self._values)
 
     def report(self) -> Report | None:
         """The first value that is not finite and the first NaN, or `None`; of an entry with `diagnose()`."""
@@ -138,8 +140,8 @@ class Run:
         return self._watch.report()
 
     def __repr__(self) -> str:
-        readable = self._values if self._readable is None else self._readable
-        return f"Run({len(readable)} of {self._length} nodes readable)"
+        readable = self._values if self._shown.readable is None else self._shown.readable
+        return f"Run({len(readable)} of {self._shown.length} nodes readable)"
 
     def __copy__(self) -> Run:
         return self
@@ -154,16 +156,16 @@ class Run:
         return self._value(part) if isinstance(part, Symbol | Value | Adjoints) else part
 
     def _value(self, symbol: Any) -> Tensor:
+        spec, length, readable, _ = self._shown
+        if type(symbol) is Symbol and symbol.family is spec.family and readable and symbol.index in readable:
+            return self._values[symbol.index]
         if isinstance(symbol, Adjoints):
             raise KinshipError("run: read adjoints with run.recorded_gradients(adjoints) or run.of(adjoints.roots())")
-        index = self._spec.index_of(symbol, "run", self._length)
-        readable = index in self._values if self._readable is None else index in self._readable
-        if not readable:
-            raise UnobservedError(
-                f"run: {self._spec.label(index)} was not declared; observe it: entry.observe([symbol])"
-            )
+        index = spec.index_of(symbol, "run", length)
+        if index not in (self._values if readable is None else readable):
+            raise UnobservedError(f"run: {spec.label(index)} was not declared; observe it: entry.observe([symbol])")
         return self._values[index]
 
     def _expect_retaining(self, what: str) -> None:
-        if not self._retains:
+        if not self._shown.retains:
             raise PostureError(f"{what}: this run did not retain its values; declare it with entry.backward()")

@@ -70,14 +70,22 @@ class State(Table):
     @property
     def entries(self) -> Mapping[int, Tensor | None]:
         """What it holds by row, at one moment: no later step changes this mapping or its tensors."""
+        return self.seen()[0]
+
+    def seen(self) -> tuple[Mapping[int, Tensor | None], object]:
+        """What it holds, as `entries`, and the moment at which it does."""
         with self.lock:
-            self._own.clear()
-            return self._entries
+            if self._own:
+                self.moment = object()
+                self._own.clear()
+            return self._entries, self.moment
 
     def get(self, index: int) -> Tensor | None:
         """The tensor at a row, or `None`."""
         with self.lock:
-            self._own.discard(index)
+            if index in self._own:
+                self.moment = object()
+                self._own.discard(index)
             return self._entries.get(index)
 
     def parameters(self) -> Parameters:
@@ -91,6 +99,7 @@ class State(Table):
     def replace(self, payloads: Mapping[int, Tensor]) -> None:
         """Replaces some entries, all at once: a reader sees the table before or after, never between."""
         with self.lock:
+            self.moment = object()
             self._own.difference_update(payloads)
             self._entries = {**self._entries, **payloads}
 
@@ -99,6 +108,7 @@ class State(Table):
         if not self._own.issuperset(rows):
             seen = [row for row in rows if row not in self._own]
             copies = {row: _copied(tensor) for row in seen if (tensor := self._entries.get(row)) is not None}
+            self.moment = object()
             self._entries = {**self._entries, **copies}
             self._own.update(copies)
         return self._entries

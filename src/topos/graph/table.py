@@ -18,12 +18,17 @@ Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 class Table:
-    """A tensor per node of one family, in recording order; an entry may be absent. Only a `State` ever changes."""
+    """A tensor per node of one family, in recording order; an entry may be absent. Only a `State` ever changes.
 
-    __slots__ = ("_entries", "family")
+    `moment` stands for what it holds and for whose buffers those are: it is another object after every change of
+    either. So whoever has once looked through a table need not look again at the same moment.
+    """
+
+    __slots__ = ("_entries", "family", "moment")
 
     def __init__(self, family: Family, entries: Mapping[int, Tensor | None]) -> None:
         self.family = family
+        self.moment = object()
         self._entries = dict(sorted(entries.items()))
 
     def of(self, symbol: Symbol) -> Tensor:
@@ -45,6 +50,10 @@ class Table:
     def entries(self) -> Mapping[int, Tensor | None]:
         """What it holds by row, at one moment: no later step of a `State` changes this mapping or its tensors."""
         return self._entries
+
+    def seen(self) -> tuple[Mapping[int, Tensor | None], object]:
+        """What it holds, as `entries`, and the moment at which it does."""
+        return self._entries, self.moment
 
     def rows(self) -> list[int]:
         """The rows covered, in recording order."""

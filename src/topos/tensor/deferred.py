@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from topos.element import Element
 from topos.element.element import Array
 from topos.op import Cast, Elementwise, Fold, Movement, Opcode, Reduction
 from topos.shape import Shape
 from topos.tensor import offer
+from topos.tensor.memory import address_of
 from topos.tensor.offer import known, offered, served, worth
 from topos.tensor.work import Step, Work
 
@@ -74,21 +77,37 @@ class Holder:
 
 
 class Deferrable:
-    """A tensor's way to its numbers where they are kept back; one that has them pays nothing for it."""
+    """What a tensor works out when it is first asked for; afterwards that is an attribute like any other.
 
-    __slots__ = ("_holder",)
+    These are its numbers, where they are kept back; `address`, where they (or its ids) lie next to one another in
+    row-major order as long as it lives; and `is_complete`, whether every row of a selection selects something.
+    """
+
+    __slots__ = ("_array", "_holder", "_memory", "address", "ids", "is_complete")
+    _array: Array | None
     _holder: Holder | None
+    _memory: Array
+    address: int
+    ids: Array | None
+    is_complete: bool
 
     if not TYPE_CHECKING:  # a type checker is to miss what is not there
 
         def __getattr__(self, name: str) -> Any:
-            """Called for what is not set, such as the array of a tensor whose numbers were never read."""
-            if name != "_array":
+            """Called for what is not set."""
+            if name == "address":
+                numbers = self.ids if self._array is None else self._array
+                self._memory = numbers if numbers.flags.carray else np.require(numbers, None, ("C", "ALIGNED"))
+                self.address = address_of(self._memory)
+            elif name == "is_complete":
+                self.is_complete = self.ids is None or not (self.ids < 0).any()
+            elif name == "_array":
+                holder = holder_of(self)
+                if holder is not None:
+                    self._array = holder.numbers()
+                    self._holder = None
+            else:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            holder = holder_of(self)
-            if holder is not None:
-                self._array = holder.numbers()
-                self._holder = None
             return object.__getattribute__(self, name)
 
 

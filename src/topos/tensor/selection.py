@@ -21,6 +21,9 @@ def checked_ids(indices: Any, vocab: int, absent: int | None, rule: str) -> Arra
         ids = ids.astype(np.int64)
     if ids.dtype.kind not in "iu":
         raise FeedError(f"{rule}: ids must be integers, got {ids.dtype}")
+    result = ids.astype(np.int64)
+    if absent is None and (not ids.size or np.maximum.reduce(result.view(np.uint64), axis=None) < vocab):
+        return result  # one look at all: a negative one is a large one without its sign
     chosen = (ids >= 0) & (ids < vocab)
     if absent is not None:
         chosen |= ids == absent
@@ -28,7 +31,6 @@ def checked_ids(indices: Any, vocab: int, absent: int | None, rule: str) -> Arra
         position = np.argwhere(~np.atleast_1d(chosen))[0].tolist()[: ids.ndim]
         bad = int(ids[tuple(position)])
         raise FeedError(f"{rule}: id {bad} at {position} is not one of the vocab's 0 .. {vocab - 1}")
-    result = ids.astype(np.int64)
     if absent is not None:
         result[ids == absent] = -1
     return result

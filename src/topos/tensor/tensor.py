@@ -21,7 +21,7 @@ from topos.op.recordable import is_number
 from topos.shape import Shape
 from topos.tensor.deferred import OPEN, Deferrable, Holder, elsewhere
 from topos.tensor.evaluate import kernel_of
-from topos.tensor.memory import address_of, owned
+from topos.tensor.memory import owned
 from topos.tensor.offer import LEAST_PLACES, multiplies
 from topos.tensor.payload import as_array, digits, element_of, everywhere, rounded
 from topos.tensor.selection import checked_ids
@@ -40,14 +40,11 @@ class Tensor(Deferrable, Composites):
     Tensor([[0.7615942, 0.5005202]], f32)
     """
 
-    __slots__ = ("_array", "_beside", "_common", "_memory", "element", "ids", "shape", "vocab")
+    __slots__ = ("_beside", "_common", "element", "shape", "vocab")
     shape: Shape
     element: Element | None
     _common: Element
-    _array: Array | None
-    ids: Array | None
     vocab: int
-    _memory: tuple[int, Array]
     _beside: dict[Any, Any]
 
     def __new__(cls, payload: Any, element: Element | None = None) -> Tensor:
@@ -80,13 +77,20 @@ class Tensor(Deferrable, Composites):
         return cls.held(array, element, shape)
 
     @classmethod
-    def held(cls, numbers: Array | Holder, element: Element, shape: Shape) -> Tensor:
-        """An array that is known to be of this element and shape, which nobody writes to; or what will have one."""
+    def held(cls, array: Array, element: Element, shape: Shape) -> Tensor:
+        """An array that is known to be of this element and shape, which nobody writes to."""
         tensor = object.__new__(cls)
-        if isinstance(numbers, Holder):
-            tensor._holder = numbers
-        else:
-            tensor._array = numbers
+        tensor._array = array
+        tensor.element = element
+        tensor.ids = None
+        tensor.shape = shape
+        return tensor
+
+    @classmethod
+    def awaited(cls, holder: Holder, element: Element, shape: Shape) -> Tensor:
+        """What will have its numbers when somebody reads one."""
+        tensor = object.__new__(cls)
+        tensor._holder = holder
         tensor.element = element
         tensor.ids = None
         tensor.shape = shape
@@ -127,10 +131,11 @@ class Tensor(Deferrable, Composites):
         vocab = whole(vocab, "selection", "vocab")
         absent = None if absent is None else whole(absent, "selection", "absent", -(2**63))
         ids = checked_ids(indices, vocab, absent, "selection")
-        return cls._of_ids(ids.reshape(-1), vocab, f32)
+        return cls.of_ids(ids.reshape(-1), vocab, f32)
 
     @classmethod
-    def _of_ids(cls, ids: Array, vocab: int, common: Element) -> Tensor:
+    def of_ids(cls, ids: Array, vocab: int, common: Element) -> Tensor:
+        """A selection of checked int64 ids of rank 1, -1 where nothing is selected; nobody writes to them."""
         tensor = object.__new__(cls)
         tensor._array = None
         tensor._common = common
@@ -145,7 +150,7 @@ class Tensor(Deferrable, Composites):
         """This tensor as a spec over `common` has it: what an instruction over selections alone answers is of it."""
         if self.ids is None or self._common is common:
             return self
-        return Tensor._of_ids(self.ids, self.vocab, common)
+        return Tensor.of_ids(self.ids, self.vocab, common)
 
     # the payload that instructions run over
     def apply(self, opcode: Opcode, operands: tuple[Any, ...]) -> Tensor:
@@ -163,6 +168,8 @@ class Tensor(Deferrable, Composites):
         check_arithmetic()
         if OPEN or prod(shapes[0]) >= LEAST_PLACES or (spread is None and multiplies(opcode, shapes)):
             found = elsewhere(opcode, element, tensors, shape)
+            if isinstance(found, Holder):
+                return Tensor.awaited(found, element, shape)
             if found is not None:
                 return Tensor.held(found, element, shape)
         with np.errstate(all="ignore"):
@@ -189,16 +196,6 @@ class Tensor(Deferrable, Composites):
             return self._array
         assert self.ids is not None
         return reference.one_hot(element, self.ids, self.vocab)
-
-    @property
-    def address(self) -> int:
-        """Where its numbers, or its ids, lie next to one another in row-major order, as long as it lives."""
-        try:
-            return self._memory[0]
-        except AttributeError:
-            numbers = np.require(self.ids if self._array is None else self._array, requirements=("C", "ALIGNED"))
-            self._memory = address_of(numbers), numbers
-            return self._memory[0]
 
     @property
     def beside(self) -> dict[Any, Any] | None:

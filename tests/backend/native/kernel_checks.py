@@ -15,10 +15,10 @@ from topos.backend.native.compiler import Library, compiled
 from topos.backend.native.groups import Lowering
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.program import Call
-from topos.backend.native.settings import SettingError
 from topos.backend.native.target import Target
 from topos.backend.native.writers import write
 from topos.engine.liveness import schedule
+from topos.errors import SettingError
 from topos.graph import Network
 from topos.graph.spec import Spec
 from topos.op import Elementwise

@@ -214,15 +214,16 @@ def test_without_llvmlite_the_reason_is_told(script):
     text = """
         import sys
         sys.modules["llvmlite"] = None
+        from topos import BackendUnavailable
         from topos.backend.native import compiler, llvm, pool, target
         print(llvm.available())
         print(pool.threads() >= 1)
         try:
             compiler.compiled("")
-        except llvm.NativeUnavailable as error:
+        except BackendUnavailable as error:
             print("refused:", error)
     """
-    assert script(text) == "llvmlite is not installed\nTrue\nrefused: llvmlite is not installed\n"
+    assert script(text) == "llvmlite is not installed\nTrue\nrefused: native code: llvmlite is not installed\n"
 
 
 def test_importing_loads_no_llvmlite(script):

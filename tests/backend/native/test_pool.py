@@ -10,7 +10,7 @@ pytest.importorskip("llvmlite")
 from topos.backend.native import flags, pool_text, processors
 from topos.backend.native.compiler import compiled, function
 from topos.backend.native.pool import Pool, pool, threads
-from topos.backend.native.settings import SettingError
+from topos.errors import SettingError
 from topos.tensor.memory import address_of, aligned
 
 from .tables import Table

@@ -4,7 +4,7 @@ pytest.importorskip("llvmlite")
 
 from topos.backend.native import target
 from topos.backend.native.flags import architecture
-from topos.backend.native.settings import SettingError
+from topos.errors import SettingError
 
 x86 = pytest.mark.skipif(architecture() != "x86", reason="levels of x86-64")
 

@@ -29,6 +29,7 @@ OPTIONS = f"always-inline sroa level={CODE_GENERATION_LEVEL} static large"
 _REMEMBERED_BYTES = 16 << 20
 
 _TakesPointer = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_TakesReference = ctypes.CFUNCTYPE(None)
 
 _DEFINED = re.compile(r"^define (?!internal |private )[^@\n]*@([\w.$-]+)\(", re.MULTILINE)
 _DECLARED = re.compile(r"^declare [^@\n]*@(?!llvm\.)([\w.$-]+)\(", re.MULTILINE)
@@ -97,11 +98,20 @@ def restored(pieces: Sequence[Piece], target: Target) -> Library | None:
 def function(library: Library, name: str) -> Callable[[int], None]:
     """A compiled `void name(ptr)` to be called with an address, without the interpreter's lock. It keeps its library.
 
-    A call costs about 150 ns; each further argument would cost as much again, so there is one, the address of a table.
+    A call costs about 200 ns; each further argument would cost as much again, so there is one, the address of a table.
     """
-    called = _TakesPointer(library.addresses[name])
-    called.library = library  # type: ignore[attr-defined]
-    return called
+    return _called(_TakesPointer, library, name)
+
+
+def function_of_reference(library: Library, name: str) -> Callable[[Any], None]:
+    """The same, to be called with a reference that `ctypes.byref` has made before: nothing is left to convert."""
+    return _called(_TakesReference, library, name)
+
+
+def _called(kind: Any, library: Library, name: str) -> Callable[[Any], None]:
+    called = kind(library.addresses[name])
+    called.library = library
+    return called  # type: ignore[no-any-return]
 
 
 def assembly(text: str, target: Target | None = None) -> str:

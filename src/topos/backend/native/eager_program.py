@@ -76,5 +76,5 @@ class EagerProgram:
     def _payload(self, row: int, array: Array) -> Tensor:
         ids = self._spec.ids.get(row)
         if ids is not None:
-            return Tensor._of_ids(array, ids.vocab, f32)
+            return Tensor.of_ids(array, ids.vocab, f32)
         return Tensor.of(array, self._spec.element_of(row), self._spec.rows[row].shape)

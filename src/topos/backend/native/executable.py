@@ -11,9 +11,10 @@ import numpy as np
 from topos.backend.native.compiler import Library
 from topos.backend.native.manifest import Manifest
 from topos.backend.native.pool import pool
-from topos.backend.native.results import LARGE_BYTES, Results
-from topos.backend.native.table import FIRST_BUFFER, STEPS, Table, enter
+from topos.backend.native.results import LARGE_BYTES, Answer, Results
+from topos.backend.native.table import FIRST_BUFFER, STEPS, UNREAD, Table, enter
 from topos.backend.native.weights import Weights
+from topos.engine.code import NativeCode
 from topos.engine.feeds import Stack
 from topos.graph.spec import Spec
 from topos.op import Leaf
@@ -27,8 +28,8 @@ INTERRUPTIBLE_S = 0.02
 """How long many steps run before Python looks for a Ctrl-C."""
 
 
-class Executable:
-    """The schedule of a plan as native code. Holds no state: any number of threads may run it at once.
+class Executable(NativeCode):
+    """The schedule of a plan as native code. Any number of threads may run it at once, each over a table of its own.
 
     `computed` are the results that a run answers: all but sources, whose values the caller has, and among those the
     ones whose values of before a step shows. `making` is how the program was lowered and written, which is done again
@@ -37,6 +38,7 @@ class Executable:
     """
 
     keeps = True
+    unread = UNREAD
 
     def __init__(
         self,
@@ -53,75 +55,34 @@ class Executable:
         self._enter = enter()
         self._constants = self._found_constants()
         slots = [(row, slot) for slot, row in enumerate(manifest.buffers, FIRST_BUFFER) if row not in self._constants]
-        self._sources = [(row, slot) for row, slot in slots if row >= 0 and not spec.rows[row].operands]
-        self._results = Results(
+        self.places = {row: slot for row, slot in slots if row >= 0 and not spec.rows[row].operands}
+        facts = [
             (index, slot, spec.rows[index].shape, spec.element_of(index))
             for row, slot in slots
             if (index := max(row, ~row)) >= 0 and (row < 0 or spec.rows[row].operands)
-        )
-        written = self._results.rows()
+        ]
+        written = {index for index, _, shape, _ in facts if shape.volume}
         left = [row for row in results if row not in written and spec.rows[row].operands]
-        self._known = {row: self._filled(row) for row in left}
-        self.computed = written.union(left)
+        self._results = Results(facts, {row: self._filled(row) for row in left})
+        self.computed = frozenset(written.union(left))
         self._shares = any(tiles > 1 for start in manifest.starts for _, tiles in start.kernels)
         packable = [start.packable for start in manifest.starts if start.packable is not None]
         self._weights = Weights(packable, self._constants, making)
         self._tables: list[Table] = []
 
-    def run(self, sources: Mapping[int, Tensor], is_settled: bool = False) -> dict[int, Tensor]:
-        """The value of each result of `computed`, for the payload of each source.
-
-        `is_settled` says that nobody writes to the sources any more: what is packed of them once stays right.
-        """
-        table = self._tables.pop() if self._tables else self.table()
-        values = self.fill(table, sources)
-        held = self._weights.point(table, sources, is_settled) if self._weights else None
-        if self._shares:
-            pool().ready()
-        self._enter(table.address)
-        del held
+    # one run
+    def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """The value of each result of `computed`, for the payload of each source."""
+        try:
+            table = self._tables.pop()  # one operation: no other thread takes the same
+        except IndexError:
+            table = self.table()
+        self._point(table, sources)
+        values = self.ready(table)
+        self.enter(table, values)
         if self.keeps or self.manifest.arena_bytes <= LARGE_BYTES:
             self._tables.append(table)
-        if self._known:
-            values.update(self._known)
-        return values
-
-    def fill(self, table: Table, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Points a table at the sources and at fresh memory for the results that kernels write, which it answers."""
-        words = table.words
-        for row, slot in self._sources:
-            words[slot] = sources[row].address
-        return self._results.fresh(words, self.keeps)
-
-    def run_steps(self, sources: Mapping[int, Tensor | Stack], steps: int) -> dict[int, Tensor]:
-        """As many runs, one after another; a `Stack` gives one payload per step, each result gains a leading axis."""
-        table = self.table()
-        words, to_stride = table.words, table.strides - FIRST_BUFFER
-        moving = []
-        for row, slot in self._sources:
-            payload = sources[row]
-            if isinstance(payload, Stack):
-                numbers = np.require(payload.array, requirements=("C", "ALIGNED"))
-                moving.append(numbers)
-                words[slot] = address_of(numbers)
-                words[slot + to_stride] = numbers.nbytes // steps
-            else:
-                words[slot] = payload.address
-        values = self._results.stacked(words, to_stride, steps)
-        values.update({row: self._filled(row, (steps,)) for row in self._known})
-        held = self._weights.point(table, sources, False) if self._weights else None
-        if self._shares:
-            pool().ready()
-        few = 1
-        while steps:
-            words[STEPS] = few = min(few, steps)
-            began = time.perf_counter()
-            self._enter(table.address)
-            steps -= few
-            elapsed_s = max(time.perf_counter() - began, 1e-9)  # a coarse clock may not have moved
-            few *= max(1, min(16, int(INTERRUPTIBLE_S / elapsed_s)))
-        del held
-        return values
+        return {row: values[row] for row in self.computed}
 
     def table(self) -> Table:
         """A table with all that stays the same from run to run."""
@@ -129,6 +90,7 @@ class Executable:
         for slot, row in enumerate(self.manifest.buffers, FIRST_BUFFER):
             if row in self._constants:
                 table.words[slot] = self._constants[row].address
+        table.small = self._results.placed(table.words)
         return table
 
     def _found_constants(self) -> dict[int, Tensor]:
@@ -148,6 +110,59 @@ class Executable:
         """A row that no kernel writes, behind leading axes: one number at every place, or no place at all."""
         return Tensor.filled((*leading, *self.spec.rows[row].shape), self._number(row), self.spec.element_of(row))
 
+    def point(self, table: Table, sources: Mapping[int, Tensor]) -> bool:
+        """Writes the address of each source's payload; the panels of some live as long as they."""
+        self._point(table, sources)
+        return self._weights.point(table, sources) if self._weights else True
+
+    def _point(self, table: Table, sources: Mapping[int, Tensor]) -> None:
+        words = table.words
+        for row, slot in self.places.items():
+            words[slot] = sources[row].address
+
+    def ready(self, table: Table) -> Answer:
+        """Memory for what a run answers, and the threads that it may use."""
+        if self._shares:
+            pool().ready()
+        results = self._results
+        return results.fresh(table.words, self.keeps) if results.large else Answer(results)
+
+    def enter(self, table: Table, values: Answer) -> None:  # type: ignore[override]
+        """Runs once; then `values` has each result."""
+        self._enter(table.argument)
+        values.numbers = table.small.raw
+
+    # many
+    def ready_steps(self, table: Table, sources: Mapping[int, Tensor | Stack], steps: int) -> dict[int, Tensor]:
+        """Points a table at what each step reads and writes; a `Stack` gives one payload per step."""
+        words, to_stride = table.words, table.strides - FIRST_BUFFER
+        for row, slot in self.places.items():
+            payload = sources[row]
+            if isinstance(payload, Stack):
+                numbers = np.require(payload.array, requirements=("C", "ALIGNED"))
+                table.moving.append(numbers)
+                words[slot] = address_of(numbers)
+                words[slot + to_stride] = numbers.nbytes // steps
+            else:
+                words[slot] = payload.address
+        values = self._results.stacked(words, to_stride, steps)
+        values.update({row: self._filled(row, (steps,)) for row in self._results.known})
+        if self._shares:
+            pool().ready()
+        return values
+
+    def enter_steps(self, table: Table, steps: int) -> None:
+        """Runs as many steps, in one native call or in several of `INTERRUPTIBLE_S`."""
+        few = 1
+        while steps:
+            table.words[STEPS] = few = min(few, steps)
+            began = time.perf_counter()
+            self._enter(table.argument)
+            steps -= few
+            elapsed_s = max(time.perf_counter() - began, 1e-9)  # a coarse clock may not have moved
+            few *= max(1, min(16, int(INTERRUPTIBLE_S / elapsed_s)))
+
+    # told
     def explain(self) -> str:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""
         return self.making().explain()

@@ -18,7 +18,7 @@ from functools import cache
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from topos.errors import ToposError
+from topos.errors import BackendUnavailable
 
 Answer = TypeVar("Answer")
 
@@ -107,14 +107,13 @@ def _prepared(llvm: Any) -> str | None:
     return None
 
 
-class NativeUnavailable(ToposError, RuntimeError):
-    """Native code was asked for where `available()` gives a reason why there is none."""
-
-
 def binding() -> Any:
-    """`llvmlite.binding`, ready to make code for this machine. llvmlite has no type stubs."""
+    """`llvmlite.binding`, ready to make code for this machine. llvmlite has no type stubs.
+
+    Raises `BackendUnavailable` where `available()` gives a reason why there is no native code.
+    """
     if reason := available():
-        raise NativeUnavailable(reason)
+        raise BackendUnavailable(f"native code: {reason}")
     return importlib.import_module("llvmlite.binding")
 
 

@@ -20,7 +20,8 @@ from topos.backend.native import pool_text
 from topos.backend.native.compiler import Library, compiled
 from topos.backend.native.flags import architecture, mode
 from topos.backend.native.processors import allowed
-from topos.backend.native.settings import SettingError, environment, whole_number
+from topos.backend.native.settings import environment, whole_number
+from topos.errors import SettingError
 
 MOST_THREADS = 1024
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from topos.backend.native.executable import Executable
 from topos.backend.native.groups import Group, Lowering
@@ -56,9 +56,10 @@ class Profile(NamedTuple):
 def profiled(executable: Executable, sources: Mapping[int, Tensor]) -> Profile:
     """Times the groups of a run over these sources, which it changes where the run does."""
     table = executable.table()
-    results = executable.fill(table, sources)
+    executable.point(table, sources)
+    results = executable.ready(table)
     pool().ready()
-    whole = min(_elapsed_s(enter(), table.address) for _ in range(ROUNDS))
+    whole = min(_elapsed_s(enter(), table.argument) for _ in range(ROUNDS))
     started = _started(table)
     least = [float("inf")] * len(started)
     for _ in range(ROUNDS):
@@ -69,7 +70,7 @@ def profiled(executable: Executable, sources: Mapping[int, Tensor]) -> Profile:
     return Profile(_groups(executable, [max(0.0, elapsed_s - empty) for elapsed_s in least]), whole)
 
 
-def _elapsed_s(call: Callable[..., object], *arguments: int) -> float:
+def _elapsed_s(call: Callable[..., object], *arguments: Any) -> float:
     began = time.perf_counter()
     call(*arguments)
     return time.perf_counter() - began

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import deque
-from collections.abc import Iterable
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,10 @@ from topos.element import Element
 from topos.element.element import Array
 from topos.shape import Shape
 from topos.tensor import Tensor
-from topos.tensor.memory import LINE, address_of
+from topos.tensor.memory import LINE, address_of, whole_lines
 
 SMALL_BYTES = 1 << 10
-"""Up to here a result is cheapest as a ctypes array, whose address is at hand."""
+"""Up to here a result is written to memory that stays, and copied out of it when it is read."""
 LARGE_BYTES = 1 << 17
 """From here the system would hand out fresh pages for every result, and touching those costs more than computing."""
 KEPT = 2
@@ -32,36 +32,73 @@ class Result(NamedTuple):
     shape: Shape
     element: Element
     bytes: int
-    small: type[ctypes.Array[ctypes.c_char]]
     blocks: deque[Array]
 
 
-class Results:
-    """The computed results of a program."""
+class Small(NamedTuple):
+    """A small result: where it is among the numbers of all small ones, and what it is."""
 
-    def __init__(self, facts: Iterable[tuple[int, int, Shape, Element]]) -> None:
+    start: int
+    end: int
+    extents: tuple[int, ...]
+    dtype: np.dtype[Any]
+    element: Element
+    shape: Shape
+
+
+class Answer(dict[int, Tensor]):
+    """The results of a run by row; one that is small or known becomes one of its items when it is first read.
+
+    `numbers` are the bytes of all small ones, set when the run has ended.
+    """
+
+    __slots__ = ("_results", "numbers")
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self.numbers = b""
+
+    def __missing__(self, row: int) -> Tensor:
+        small = self._results.small.get(row)
+        if small is None:
+            return self._results.known[row]
+        start, end, extents, dtype, element, shape = small
+        own: Any = self.numbers[start:end]
+        return self.setdefault(row, Tensor.held(np.ndarray(extents, dtype, own), element, shape))
+
+
+class Results:
+    """The results of a program. `known` are those that no kernel writes."""
+
+    def __init__(self, facts: Iterable[tuple[int, int, Shape, Element]], known: Mapping[int, Tensor]) -> None:
+        self.known = known
+        self.small: dict[int, Small] = {}
         self._results = [
-            Result(row, slot, shape, element, size, ctypes.c_char * min(size, SMALL_BYTES), deque())
+            Result(row, slot, shape, element, size, deque())
             for row, slot, shape, element in facts
             if (size := shape.volume * element.dtype.itemsize)
         ]
-
-    def rows(self) -> frozenset[int]:
-        """The rows that are computed."""
-        return frozenset(result.row for result in self._results)
-
-    def fresh(self, words: ctypes.Array[ctypes.c_uint64], keeps: bool) -> dict[int, Tensor]:
-        """A tensor for each result, its address in the table; the numbers are not yet set."""
-        values = {}
-        for result in self._results:
-            row, slot, shape, element, size, small, _ = result
+        self.large = [result for result in self._results if result.bytes > SMALL_BYTES]
+        self._small_bytes = 0
+        for row, _, shape, element, size, _ in self._results:
             if size <= SMALL_BYTES:
-                block = small()
-                array: Array = np.ndarray(shape, element.dtype, cast(Any, block))
-                words[slot] = ctypes.addressof(block)
-            else:
-                array, words[slot] = _large(result, keeps)
-            values[row] = Tensor.held(array, element, shape)
+                start, self._small_bytes = self._small_bytes, self._small_bytes + whole_lines(size)
+                self.small[row] = Small(start, start + size, tuple(shape), element.dtype, element, shape)
+
+    def placed(self, words: ctypes.Array[ctypes.c_uint64]) -> ctypes.Array[ctypes.c_char]:
+        """Memory for the small results of one run after another, its addresses in the table."""
+        memory = (ctypes.c_char * self._small_bytes)()
+        for result in self._results:
+            if result.row in self.small:
+                words[result.slot] = ctypes.addressof(memory) + self.small[result.row].start
+        return memory
+
+    def fresh(self, words: ctypes.Array[ctypes.c_uint64], keeps: bool) -> Answer:
+        """A tensor for each large result, its address in the table; the numbers are not yet set."""
+        values = Answer(self)
+        for result in self.large:
+            array, words[result.slot] = _large(result, keeps)
+            values[result.row] = Tensor.held(array, result.element, result.shape)
         return values
 
     def stacked(self, words: ctypes.Array[ctypes.c_uint64], to_stride: int, steps: int) -> dict[int, Tensor]:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 
-from topos.errors import ToposError
-
-
-class SettingError(ToposError, ValueError):
-    """A setting, from the environment or a call, that does not exist or that this machine cannot honour."""
+from topos.errors import SettingError
 
 
 def whole_number(text: str, setting: str, most: int) -> int:

@@ -15,14 +15,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from topos.backend.native.compiler import compiled, function
+from topos.backend.native.compiler import compiled, function_of_reference
 from topos.backend.native.flags import guarded
 from topos.backend.native.manifest import Manifest, Placed
 from topos.backend.native.pool import pool
+from topos.element.element import Array
 from topos.tensor.memory import address_of, aligned
 
-STEPS, RUN, CALLS, BUFFERS, STRIDES, FIXES, CALL_COUNT, BUFFER_COUNT, FIX_COUNT, FIRST_BUFFER = range(10)
-"""The first words: how many steps; who shares out tiles; where calls, buffers, strides and fixes are; how many."""
+STEPS, RUN, CALLS, BUFFERS, STRIDES, FIXES, CALL_COUNT, BUFFER_COUNT, FIX_COUNT, UNREAD, FIRST_BUFFER = range(11)
+"""The first words: how many steps; who shares out tiles; where calls, buffers, strides and fixes are; how many.
+
+The word `UNREAD` is for the address of what no kernel reads.
+"""
 
 
 class Weighted(NamedTuple):
@@ -38,10 +42,12 @@ class Table:
 
     After the first words come the pointer of each buffer, then the bytes by which it moves from step to step; three
     words per call (kernel, tiles, arguments); three per fix (an argument, the buffer that it points into, the offset
-    there); and the arguments.
+    there); and the arguments. `argument` is the table as native code takes it; `small` the memory of small results,
+    where there are any; `moving` keeps alive what the steps of one call read one after another.
     """
 
-    __slots__ = ("_arena", "address", "calls", "strides", "weighted", "words")
+    __slots__ = ("_arena", "address", "argument", "calls", "moving", "small", "strides", "weighted", "words")
+    small: ctypes.Array[ctypes.c_char]
 
     def __init__(self, manifest: Manifest, kernels: Mapping[str, int]) -> None:
         calls = [start.operands for start in manifest.starts]
@@ -54,6 +60,8 @@ class Table:
         first_argument = first_fix + 3 * fixes
         self.words = words = (ctypes.c_uint64 * (first_argument + sum(map(len, calls))))()
         self.address = ctypes.addressof(words)
+        self.argument = ctypes.byref(words)
+        self.moving: list[Array] = []
         self._arena = aligned(manifest.arena_bytes, np.uint8)
         words[STEPS], words[RUN] = 1, pool().address()
         words[CALLS], words[FIXES] = self._at(self.calls), self._at(first_fix)
@@ -103,9 +111,9 @@ class Table:
 
 
 @cache
-def enter() -> Callable[[int], None]:
-    """The compiled function that runs the steps of a table, given its address."""
-    return function(compiled(TEXT), "enter")
+def enter() -> Callable[[Any], None]:
+    """The compiled function that runs the steps of a table, given its `argument`."""
+    return function_of_reference(compiled(TEXT), "enter")
 
 
 _STEPS = """define internal void @steps(ptr %table) nounwind {

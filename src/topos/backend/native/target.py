@@ -6,7 +6,8 @@ from functools import cache
 from typing import NamedTuple
 
 from topos.backend.native.llvm import ask, binding
-from topos.backend.native.settings import SettingError, environment
+from topos.backend.native.settings import environment
+from topos.errors import SettingError
 
 # The levels of the x86-64 psABI, each with what it adds to the one before.
 _LEVELS = {

@@ -1,7 +1,8 @@
 """Weights packed once: panels beside the immutable tensor that they were made of, for the products of plans.
 
-From the second run over the same tensor on, a product of few rows finds its right operand packed. Panels belong to the tensor and go with it. They are made of memory that topos allocated
-itself: what `Tensor.frozen` shares may change behind the back of whoever shares it, and is packed anew by every run.
+From the second run over the same tensor on, a product of few rows finds its right operand packed. Panels belong to the
+tensor and go with it. They are made of memory that topos allocated itself: what `Tensor.frozen` shares may change behind
+the back of whoever shares it, and is packed anew by every run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -55,7 +56,9 @@ class Weights:
     be packed.
     """
 
-    def __init__(self, packable: Sequence[Packable], leaves: Mapping[int, Tensor], making: Callable[[], Making]) -> None:
+    def __init__(
+        self, packable: Sequence[Packable], leaves: Mapping[int, Tensor], making: Callable[[], Making]
+    ) -> None:
         self._packable = packable
         self._leaves = leaves
         self._making = making
@@ -64,39 +67,36 @@ class Weights:
     def __bool__(self) -> bool:
         return bool(self._packable)
 
-    def point(self, table: Table, sources: Mapping[int, Any], is_settled: bool) -> list[Panels]:
-        """Lets a table's calls run over panels, where there are any; answers what has to live until they have run.
-
-        `is_settled` says that nobody writes to the tensors of `sources` any more.
-        """
-        held = []
+    def point(self, table: Table, sources: Mapping[int, Tensor]) -> bool:
+        """Lets a table's calls run over panels, where there are any; answers whether no more would be found again."""
+        is_settled = True
         for at, (weight, place) in enumerate(zip(self._packable, table.weighted, strict=True)):
-            row = weight.row
-            tensor = self._leaves.get(row, sources[row] if is_settled and row in sources else None)
-            panels = None if tensor is None else self._found(at, weight, tensor)
+            tensor = self._leaves[weight.row] if weight.row in self._leaves else sources[weight.row]
+            panels, may_come = self._found(at, weight, tensor)
+            is_settled &= not may_come
             if panels is None:
                 table.restore(place)
                 continue
             kernels = self._kernels_of(at)
             address = kernels.library.addresses[kernels.multiplying.name]
             table.replace(place, address, kernels.multiplying.tiles, panels.address)
-            held.append(panels)
-        return held
+        return is_settled
 
-    def _found(self, at: int, weight: Packable, tensor: Tensor) -> Panels | None:
-        """The panels of a tensor, packed now where it was seen before; `None` the first time."""
+    def _found(self, at: int, weight: Packable, tensor: Tensor) -> tuple[Panels | None, bool]:
+        """The panels of a tensor, packed now where it was seen before; and whether the next run may find some."""
         beside, key = tensor.beside, (weight.offset_bytes, weight.layout)
         if beside is None:
-            return None
-        found: Panels | None = beside.get(key)
-        if found is None and key not in beside:
+            return None, False
+        if key not in beside:
             beside[key] = None
-        elif found is None and held_bytes() + weight.panel_bytes <= MOST_BYTES:
-            found = self._packed(at, weight, tensor)
-            beside[key] = found
-            with _counting:
+            return None, True
+        found: Panels | None = beside[key]
+        if found is None and held_bytes() + weight.panel_bytes <= MOST_BYTES:
+            packed = self._packed(at, weight, tensor)
+            with _counting:  # of two threads that pack the same, one is before the other
+                found = beside[key] = beside[key] or packed
                 _alive.add(found)
-        return found
+        return found, False
 
     def _packed(self, at: int, weight: Packable, tensor: Tensor) -> Panels:
         panels, kernels = Panels(weight.panel_bytes), self._kernels_of(at)

@@ -71,6 +71,8 @@ def prepacked(task: ProductTask, target: Target, epilogue: Epilogue | None = Non
     form = choice.task
     layout = (form.terms, form.columns, form.right, kind.right.item, kind.lanes.vector, choice.panels)
     return Prepacked(layout, regions.prepacked_bytes, regions.scratch_bytes(choice.tiles), write)
+
+
 def stage(
     task: ProductTask, target: Target, epilogue: Epilogue | None = None, reach: str = "", all_terms: int = 0
 ) -> tuple[Kernel, ...]:

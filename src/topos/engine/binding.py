@@ -1,0 +1,70 @@
+"""What one native call is prepared with: a table whose words say where everything lies, and what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from numpy import ndarray
+
+from topos.element import Element
+from topos.engine.code import NativeCode
+from topos.engine.feeds import Feeds, fits, read_feed, same_extents
+from topos.graph.spec import Spec
+from topos.shape import Shape
+from topos.tensor import Tensor
+from topos.tensor.memory import address_of
+
+
+class Binding:
+    """A table of native code, pointed at what a `Table` of payloads held at one moment and at feeds of one kind.
+
+    At the same `moment`, and for feeds under the same `keys` in the same order, a call has nothing to look up: it
+    points the words of the feeds at the new ones, and goes. A binding keeps no payload alive, and is used by one call
+    at a time.
+    """
+
+    __slots__ = ("_code", "_fed", "_spec", "_words", "keys", "moment", "table")
+
+    def __init__(self, spec: Spec, code: NativeCode) -> None:
+        self._spec = spec
+        self._code = code
+        self.table = code.table()
+        self._words = self.table.words
+        self.moment: object = None
+        self.keys: tuple[Any, ...] | None = None
+        self._fed: Sequence[tuple[int, int, Element | None, Shape, bool]] = ()
+
+    def bind(self, given: Mapping[int, Tensor], fed: Feeds, moment: object) -> None:
+        """Points the table at every payload, those of the feeds among them, as they are held at a moment."""
+        self.moment = moment if self._code.point(self.table, given) else None
+        self._fed = [self._wanted(row) for row in fed.fixed]
+        self.keys = fed.keys
+
+    def _wanted(self, row: int) -> tuple[int, int, Element | None, Shape, bool]:
+        """Of an input that is fed: its row, its word, and which tensors may be read as they stand."""
+        code, recorded, ids = self._code, self._spec.rows[row], self._spec.ids.get(row)
+        complete = ids is not None and ids.absent is None
+        return row, code.places.get(row, code.unread), recorded.element, recorded.shape, complete
+
+    def feed(self, payloads: Iterable[Any]) -> list[Tensor]:
+        """Points the table at new feeds; answers those that were made for it, to be kept until the call has ended.
+
+        Raises `FeedError` as `read_feeds` does.
+        """
+        made, words = [], self._words
+        for wanted, payload in zip(self._fed, payloads):  # noqa: B905 - to be strict takes as long as to read one
+            row, word, element, shape, complete = wanted
+            if (
+                type(payload) is Tensor
+                and payload.element is element
+                and same_extents(payload.shape, shape)
+                and (not complete or payload.is_complete)
+            ):
+                words[word] = payload.address
+            elif type(payload) is ndarray and fits(payload, element, shape) and payload.flags.carray:
+                words[word] = address_of(payload)
+            else:
+                made.append(read_feed(self._spec, row, payload))
+                words[word] = made[-1].address
+        return made

@@ -1,0 +1,69 @@
+"""What an entry is lowered to, by what it can do: explain itself, serve a schedule, or run all of it in one call."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from topos.tensor import Tensor
+
+
+class Code(ABC):
+    """What a plan became. One that is nothing more is interpreted, and says why."""
+
+    @abstractmethod
+    def explain(self) -> str:
+        """Who computes what, or why the interpreter does."""
+
+    @abstractmethod
+    def llvm(self) -> str:
+        """The LLVM text of what is compiled."""
+
+
+class ServingCode(Code):
+    """Computes in place of the interpreter's steps, value by value."""
+
+    @abstractmethod
+    def serve(self, values: dict[int, Tensor]) -> None:
+        """Computes the schedule over the sources in `values`, where each result is put and what is dead goes."""
+
+
+class NativeCode(Code):
+    """A run or a step as one call. Holds no state: each call has a table, whose words say where everything lies.
+
+    `computed` are the rows that a run answers, `places` the word of each source's address in a table's `words`; what
+    nobody reads may be put at `unread`. Whatever can fail does so in `ready` or `ready_steps`: a call that has been
+    entered comes to its end.
+    """
+
+    computed: frozenset[int]
+    places: Mapping[int, int]
+    unread: int
+
+    @abstractmethod
+    def table(self) -> Any:
+        """A table for one call at a time, with all that stays the same from call to call."""
+
+    @abstractmethod
+    def point(self, table: Any, sources: Mapping[int, Tensor]) -> bool:
+        """Writes the address of each source's payload, which is kept alive by whoever enters.
+
+        Answers whether the table would be pointed in the same way if the same payloads came again.
+        """
+
+    @abstractmethod
+    def ready(self, table: Any) -> dict[int, Tensor]:
+        """Memory for what a run answers."""
+
+    @abstractmethod
+    def enter(self, table: Any, values: dict[int, Tensor]) -> None:
+        """Runs once, over the payloads pointed at; `values[row]` is then the value of each of `computed`."""
+
+    @abstractmethod
+    def ready_steps(self, table: Any, sources: Mapping[int, Any], steps: int) -> dict[int, Tensor]:
+        """`point` and `ready` for many steps: a `Stack` gives one payload per step, results gain a leading axis."""
+
+    @abstractmethod
+    def enter_steps(self, table: Any, steps: int) -> None:
+        """Runs as many steps, one after another; between two, Python looks for a Ctrl-C now and then."""
