@@ -17,6 +17,7 @@ from topos.element.element import Array
 from topos.op import Cast, Elementwise, Fold, Movement, Opcode, Reduction
 from topos.shape import Shape
 from topos.tensor import offer
+from topos.tensor.beside import Beside
 from topos.tensor.offer import known, offered, served, worth
 from topos.tensor.work import Step, Work
 
@@ -73,7 +74,7 @@ class Holder:
         return array
 
 
-class Deferrable:
+class Deferrable(Beside):
     """A tensor's way to its numbers where they are kept back; one that has them pays nothing for it."""
 
     __slots__ = ("_holder",)

@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,10 +90,8 @@ class Weights:
         if found is None and key not in beside and is_new:
             beside[key] = None
         elif found is None and held_bytes() + weight.prepacked.panel_bytes <= MOST_BYTES:
-            found = self._packed(at, call, weight, tensor)
-            beside[key] = found
-            with _counting:
-                _alive.add(found)
+            with suppress(MemoryError):  # the product packs it itself
+                found = beside[key] = self._packed(at, call, weight, tensor)
         return found
 
     def _packed(self, at: int, call: Call, weight: Weight, tensor: Tensor) -> Panels:
@@ -102,6 +101,8 @@ class Weights:
         arguments[-1] = panels.address
         packing = kernels.packing
         pool().run(kernels.library.addresses[packing.name], ctypes.addressof(arguments), packing.tiles)
+        with _counting:
+            _alive.add(panels)
         return panels
 
     def _kernels_of(self, at: int, weight: Weight) -> _Kernels:
