@@ -134,6 +134,23 @@ def test_what_has_other_readers_is_stored_once() -> None:
     assert "packed as" not in explained(record)
 
 
+def test_an_operand_that_is_both_is_stored() -> None:
+    def record(tape: Tape) -> Any:
+        operand = tape.input(np.linspace(-1, 1, 100 * 100).reshape(100, 100)).relu()
+        return [operand @ operand.transpose()]
+
+    assert "packed as" not in explained(record)
+
+
+def test_rows_that_two_operands_share_are_worked_out_in_both() -> None:
+    def record(tape: Tape) -> Any:
+        shared = tape.input(np.linspace(-1, 1, 100 * 100).reshape(100, 100)) * 3.0
+        left, right = shared + 1.0, shared.relu()
+        return [left @ right.transpose(), (shared - 1.0) @ tape.input(np.ones((100, 100)))]
+
+    assert explained(record).count("operand packed as") == 3
+
+
 @pytest.mark.parametrize("what", ["a result", "dear", "small", "a vector"])
 def test_what_would_not_pay_is_stored(what: str) -> None:
     def record(tape: Tape) -> Any:
