@@ -306,7 +306,7 @@ def test_a_native_plan_that_raises_is_interpreted_from_now_on(step: Step, monkey
     plan = step.network.entry(step.results).lower().prepare()
     native = type(plan._native.form(stepping=False).code)
 
-    def broken(self: Any, sources: Any) -> Any:
+    def broken(self: Any, sources: Any, is_settled: bool) -> Any:
         raise OSError("no more")
 
     with monkeypatch.context() as patch:
@@ -321,7 +321,7 @@ def test_want_of_memory_keeps_a_native_plan(step: Step, monkeypatch: pytest.Monk
     plan = step.network.entry(step.results).lower().prepare()
     native = plan._native.form(stepping=False).code
 
-    def greedy(self: Any, sources: Any) -> Any:
+    def greedy(self: Any, sources: Any, is_settled: bool) -> Any:
         raise MemoryError
 
     with monkeypatch.context() as patch:
