@@ -19,6 +19,7 @@ from topos.element.element import Array
 from topos.op import Cast, Elementwise, Fold, Movement, Opcode, Reduction
 from topos.shape import Shape
 from topos.tensor import offer
+from topos.tensor.beside import Beside
 from topos.tensor.memory import address_of
 from topos.tensor.offer import known, offered, served, worth
 from topos.tensor.work import Step, Work
@@ -76,7 +77,7 @@ class Holder:
         return array
 
 
-class Deferrable:
+class Deferrable(Beside):
     """What a tensor works out when it is first asked for; afterwards that is an attribute like any other.
 
     These are its numbers, where they are kept back; `address`, where they (or its ids) lie next to one another in

@@ -40,12 +40,11 @@ class Tensor(Deferrable, Composites):
     Tensor([[0.7615942, 0.5005202]], f32)
     """
 
-    __slots__ = ("_beside", "_common", "element", "shape", "vocab")
+    __slots__ = ("_common", "element", "shape", "vocab")
     shape: Shape
     element: Element | None
     _common: Element
     vocab: int
-    _beside: dict[Any, Any]
 
     def __new__(cls, payload: Any, element: Element | None = None) -> Tensor:
         if isinstance(payload, Tensor):
@@ -100,6 +99,7 @@ class Tensor(Deferrable, Composites):
     def frozen(cls, array: Array) -> Tensor:
         """Keeps a read-only array (a memory map) of an f32, f64 or bf16 dtype without a copy.
 
+        Others may change what it shares from run to run: nothing that is worked out of it is kept.
         Raises `ElementError` for a writable array or one that would need a conversion.
         """
         if not isinstance(array, np.ndarray):
@@ -196,20 +196,6 @@ class Tensor(Deferrable, Composites):
             return self._array
         assert self.ids is not None
         return reference.one_hot(element, self.ids, self.vocab)
-
-    @property
-    def beside(self) -> dict[Any, Any] | None:
-        """What is kept of its numbers in another form, as long as it lives; `None` where they may change.
-
-        That is memory which `frozen` shares with others, and whatever is a view of it.
-        """
-        try:
-            return self._beside
-        except AttributeError:
-            if self._array is None or not self._array.flags.writeable:
-                return None
-            self._beside = {}
-            return self._beside
 
     def expect(self, element: Element) -> Tensor:
         """This tensor where it is of `element` (a selection is of any); else `ElementError`."""

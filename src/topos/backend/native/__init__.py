@@ -6,20 +6,22 @@ The stages, in the order in which they are read; each is given what the one befo
                      `fingerprint` from the cache, as a `manifest`, or by `making` it in the stages 2 to 6.
 2.  `views`          Where a value is read: movement as an affine map to a buffer. Beside it, what is never written out:
                      `padding`, `selections`, `widening`, and additions of zero (`signs`).
-3.  `groups`         Which rows become one kernel, by `placement` and `absorption`; what they weigh (`costs`). In which
-                     order of their places rows are computed: `rearranging`, by the `arrangement` of what they read.
+3.  `groups`         Which rows become one kernel, by `placement`, `absorption` and `prologues`; what they weigh
+                     (`costs`). In which order of their places rows are computed: `rearranging`, by the `arrangement` of
+                     what they read. What is worked out again where it is read: `recomputing`. Windows that products read
+                     where they lie: `gridding`. Groups that run block of rows by block of rows: `cascades`.
 4.  `writers`        The kernel of each group, by kind, where `reading` says that there is one:
                      `loops` (elementwise), `panels`, `phases`, `whole`, `reductions`, `passes` and `rows` (sums and
-                     maxima),
-                     `contractions` and the package `products`, `copies`, `indexing`, `windows`, and `replacing` (a few
-                     rows of a carried buffer).
+                     maxima), `contractions`, `operands` and the package `products`, `copies`, `indexing`, `windows`,
+                     `cascade_kernel`, and `replacing` (a few rows of a carried buffer).
 5.  What they write with: `nest` (axes, operands, memory, tiles; `reads`, `stream`), `evaluator` (bodies in registers),
                      `arithmetic` and `bodies` (an element's operations), `vocabulary` and `lookup` (the words of the
                      elementary functions), `text` and `registers` (LLVM's syntax), `kernel` (a text with its name).
 6.  `program`        The calls of one step in order; their memory: `carry` (what replaces what), `arena`, `moves`.
 7.  `compiler`       Text to machine code, on the thread of `llvm`, for a `target`, through the `cache` on disk, counted
                      in `counts`; `emission` makes the objects.
-8.  `executable`     A run: a `table` that native code walks, memory for `results`; timed by `profile`.
+8.  `executable`     A run: a `table` that native code walks, memory for `results`, `weights` that stay packed; timed by
+                     `profile`.
 9.  `pool`           The threads that share tiles: `pool_text`, `pool_waits`, `processors`, `flags`.
 
 `eager` and `eager_program` bring the work of tensors that compute at once to stage 1, over arrays of any strides

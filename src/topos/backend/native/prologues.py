@@ -69,6 +69,9 @@ class Prologues:
         if view is None or view.guards or not self._is_worth(product, position):
             return None
         root, home = view.row, self._placement.home.get(view.row)
+        beside = self._views.get(self._spec.rows[product].operands[1 - position])
+        if beside is not None and beside.row == root:
+            return None
         if home is None or not self._is_free(root, home) or self._readers[root] != {product}:
             return None
         rows = self._cone(root, home)

@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -92,10 +93,10 @@ class Weights:
             return None, True
         found: Panels | None = beside[key]
         if found is None and held_bytes() + weight.panel_bytes <= MOST_BYTES:
-            packed = self._packed(at, weight, tensor)
-            with _counting:  # of two threads that pack the same, one is before the other
-                found = beside[key] = beside[key] or packed
-                _alive.add(found)
+            with suppress(MemoryError):  # the product packs it itself
+                packed = self._packed(at, weight, tensor)
+                with _counting:  # of two threads that pack the same, one is before the other
+                    found = beside[key] = beside[key] or packed
         return found, False
 
     def _packed(self, at: int, weight: Packable, tensor: Tensor) -> Panels:
@@ -105,6 +106,8 @@ class Weights:
         arguments[-1] = panels.address
         packing = kernels.packing
         pool().run(kernels.library.addresses[packing.name], ctypes.addressof(arguments), packing.tiles)
+        with _counting:
+            _alive.add(panels)
         return panels
 
     def _kernels_of(self, at: int) -> _Kernels:

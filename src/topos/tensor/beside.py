@@ -1,0 +1,29 @@
+"""What is kept of a tensor's numbers in another form: packed, say. It goes when the tensor goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topos.element.element import Array
+
+
+class Beside:
+    """A tensor's place for other forms of its numbers; one that has none pays a slot for it."""
+
+    __slots__ = ("_beside",)
+    _array: Array | None
+    _beside: dict[Any, Any]
+
+    @property
+    def beside(self) -> dict[Any, Any] | None:
+        """What is kept of its numbers in another form, as long as it lives; `None` where they may change.
+
+        That is memory which `frozen` shares with others, and whatever is a view of it.
+        """
+        try:
+            return self._beside
+        except AttributeError:
+            if self._array is None or not self._array.flags.writeable:
+                return None
+            self._beside = {}
+            return self._beside
