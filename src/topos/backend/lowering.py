@@ -88,6 +88,8 @@ class Allotment:
     def walk(self, whole: Callable[[], Any]) -> None:
         """Asks every backend in turn; `whole` makes the native form of the plan, should it be all ours."""
         for position, backend in enumerate(self.chain):
+            if self.whole is not None:
+                return  # nothing is left for those who come later
             if backend.dispatch is Dispatch.TRANSLATED:
                 if not self.parts and self.whole is None:
                     self._translate(backend, whole)
@@ -130,15 +132,16 @@ class Allotment:
         had = {row for part in self.parts for row in part.rows}
         left = [row for row in self.computed if row not in had and (also_offered or row not in self.claims)]
         known: dict[Any, bool] = {}
-        return [row for row in left if self._takes(backend, self._task(row), known)]
+        return [row for row in left if self._takes(backend, row, known)]
 
-    def _takes(self, backend: Backend, task: Task, known: dict[Any, bool]) -> bool:
+    def _takes(self, backend: Backend, row: int, known: dict[Any, bool]) -> bool:
         exact = self.numerics is Numerics.EXACT
         if not backend.by_kind:
-            return bool(asked(backend, partial(backend.takes, task, exact)))
-        key = type(task.opcode), task.element, *[operand.element for operand in task.operands]
+            return bool(asked(backend, partial(backend.takes, self._task(row), exact)))
+        rows = self.spec.rows
+        key = type(rows[row].opcode), rows[row].element, *[rows[operand].element for operand in rows[row].operands]
         if key not in known:
-            known[key] = bool(asked(backend, partial(backend.takes, task, exact)))
+            known[key] = bool(asked(backend, partial(backend.takes, self._task(row), exact)))
         return known[key]
 
     def _elect(self, backend: Backend, later: Sequence[Backend]) -> None:

@@ -31,8 +31,8 @@ _REMEMBERED_BYTES = 16 << 20
 _TakesPointer = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _TakesReference = ctypes.CFUNCTYPE(None)
 
-_DEFINED = re.compile(r"^define (?!internal |private )[^@\n]*@([\w.$-]+)\(", re.MULTILINE)
-_DECLARED = re.compile(r"^declare [^@\n]*@(?!llvm\.)([\w.$-]+)\(", re.MULTILINE)
+_DEFINED = re.compile(r"(?!internal |private )[^@\n]*@([\w.$-]+)\(")
+_DECLARED = re.compile(r"[^@\n]*@(?!llvm\.)([\w.$-]+)\(")
 
 
 class Piece(NamedTuple):
@@ -82,7 +82,13 @@ def compiled(texts: str | Iterable[str], target: Target | None = None, beside: S
 
 
 def _piece(text: str, target: Target) -> Piece:
-    return Piece(_key(text, target), _DEFINED.findall(text), _DECLARED.findall(text))
+    return Piece(_key(text, target), _names("define", _DEFINED, text), _names("declare", _DECLARED, text))
+
+
+def _names(word: str, pattern: re.Pattern[str], text: str) -> list[str]:
+    """The functions in the lines that begin with a word; to search whole texts would take as long as to write them."""
+    lines = f"\n{text}".split(f"\n{word} ")[1:]
+    return [found[1] for line in lines if (found := pattern.match(line))]
 
 
 def restored(pieces: Sequence[Piece], target: Target) -> Library | None:
@@ -117,7 +123,8 @@ def _called(kind: Any, library: Library, name: str) -> Callable[[Any], None]:
 def assembly(text: str, target: Target | None = None) -> str:
     """The text as assembly, to read."""
     target = current() if target is None else target
-    return ask(lambda: str(machine(target).emit_assembly(optimised(text, _described(_DEFINED.findall(text)), target))))
+    what = _described(_names("define", _DEFINED, text))
+    return ask(lambda: str(machine(target).emit_assembly(optimised(text, what, target))))
 
 
 def _key(text: str, target: Target) -> str:

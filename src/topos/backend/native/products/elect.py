@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from topos.backend.native.products.choice import BLOCK, Choice
@@ -72,6 +73,7 @@ _KINDS: tuple[tuple[str, Callable[[_Shape], bool], str], ...] = (
 )
 
 
+@lru_cache(maxsize=1024)
 def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     """The first kind whose condition holds for the better of the two equal forms.
 
