@@ -249,6 +249,13 @@ def test_an_election_hangs_on_no_setting(monkeypatch: pytest.MonkeyPatch) -> Non
 # as data
 
 
+def test_one_formula_may_stand_alone() -> None:
+    network, result = recorded(convolution())
+    plan = network.entry(result).lower()
+    assert plan.patterns(Formula.WINDOW_PRODUCT) == plan.patterns("WINDOW_PRODUCT") == plan.patterns(Formula)
+    assert plan.patterns("ATTENTION") == plan.patterns([]) == []
+
+
 def test_a_pattern_is_data() -> None:
     network, result = recorded(convolution(stride=(2, 1), padding=(1, 2)))
     pattern = one(network.entry(result).lower())

@@ -80,7 +80,7 @@ def _made(
         elif row in inside:
             again.add(row)
         else:
-            operands[names[row]] = row
+            operands[names.get(row, f"node {row}")] = row
             continue
         read += columns.rows[row].operands
     kind, formula = f"{match.kind} gradient", f"{match.formula}_GRADIENT"
