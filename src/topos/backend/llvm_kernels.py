@@ -18,6 +18,8 @@ from topos.tensor.services import FORMULAS
 from topos.tensor.work import Step, Work
 
 _SINGLE = frozenset(FORMULAS.values())
+COMPOSED: frozenset[Formula] = frozenset()
+"""The compositions that native plans compute as a whole, nothing inside stored: none so far."""
 _MOST_KEPT = 512
 
 
@@ -66,6 +68,10 @@ class Fused(Llvm):
 
     name = "FUSED"
     dispatch = Dispatch.TRANSLATED
+
+    def coverage(self, formula: Formula) -> Coverage | None:
+        whole = Coverage(Fidelity.BIT_IDENTICAL, NativeElements())
+        return whole if formula in COMPOSED else super().coverage(formula)
 
     def offer(self, task: Stretch) -> Any:
         return _native("lowered").executable(task.spec, task.rows, task.kept, {})

@@ -147,15 +147,16 @@ class Plan:
         """Whether its runs retain what a backward sweep reads."""
         return self.entry.backward
 
-    def patterns(self, formulas: Iterable[str] | None = None) -> list[Pattern]:
+    def patterns(self, formulas: str | Iterable[str] | None = None) -> list[Pattern]:
         """The compositions that the plan computes as a whole, in order of their roots.
 
-        Of `formulas`, names such as `"ATTENTION"`, those that somebody would take who computes them in any element; by
+        Of `formulas`, one or several of `Formula`, those that somebody would take who computes them in any element; by
         default what the backends of the entry do. A plan with the backward posture takes none.
         """
         reading = self._reading
         if formulas is None:
             return reading.patterns(reading.election)
+        formulas = [formulas] if isinstance(formulas, str) else formulas
         return reading.patterns(reading.elected(dict.fromkeys(map(str, formulas), Anything())))
 
     def live_series(self) -> list[tuple[Symbol, int]]:

@@ -2,13 +2,15 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
-from topos import Formula, Network, Pattern, Plan
+from topos import Formula, Network, Pattern, Plan, Tape, bf16, f64
 from topos.engine.pattern.match import Match
 from topos.engine.pattern.pool import pooled
+from topos.testing import assert_same_bits
 
-from .compositions import FORMS, Compose, recorded
+from .compositions import FORMS, Compose, Sources, layer, recorded
 
 each_form = pytest.mark.parametrize(("compose", "kinds"), FORMS.values(), ids=FORMS.keys())
 
@@ -85,3 +87,50 @@ def test_a_plan_that_retains_has_candidates_and_takes_none(compose: Compose, kin
     plan = network.entry(result).backward().lower()
     assert taken(plan) == plan.patterns() == []
     assert "fused" not in plan.describe()
+
+
+def test_the_gradients_of_two_losses_are_two_matches() -> None:
+    def record(tape: Tape) -> object:
+        source = Sources(tape)
+        result = layer(source)
+        losses = (result * source(3, 4, 6)).sum(), result.exp().sum()
+        return [tape.differentiate(loss, source.drawn[:1]).of(source.drawn[0]) for loss in losses]
+
+    network, gradients = Tape.record(record)
+    plan = network.entry(gradients).lower()
+    assert kinds_of(plan) == ["layer norm"] + 2 * ["layer norm gradient"]
+    for pattern in taken(plan):
+        assert_closed(plan, pattern)
+    (first,) = network.entry(gradients[0]).lower().patterns([Formula.LAYER_NORM_GRADIENT])
+    assert first.root == gradients[0]
+
+
+def test_a_gradient_of_a_gradient_is_closed_too() -> None:
+    def record(tape: Tape) -> object:
+        source = Sources(tape)
+        x = layer(source).sum(), source.drawn[0]
+        slope = tape.differentiate((layer(source) * source(3, 4, 6)).sum(), source.drawn[3:4]).of(source.drawn[3])
+        return x[0], tape.differentiate((slope * slope).sum(), source.drawn[3:5]).roots()
+
+    network, results = Tape.record(record)
+    plan = network.entry(results).lower()
+    for pattern in taken(plan):
+        assert_closed(plan, pattern)
+    parameters = network.parameters()
+    for actual, expected in zip(
+        plan.forward(parameters).of(plan.results),
+        network.entry(results).interpret(parameters).of(plan.results),
+        strict=True,
+    ):
+        assert_same_bits(actual, expected)
+
+
+def test_wide_numbers_and_narrow_ones() -> None:
+    """The element plays no part: f64, and a kernel that is rounded to bf16 where it is used."""
+
+    def record(tape: Tape) -> object:
+        windows = tape.input(shape=[2, 9]).unfold(1, 3).reshape([14, 3])
+        return (windows.to(bf16) @ tape.parameter(np.ones((3, 2))).to(bf16)).to(f64), layer(Sources(tape))
+
+    network, results = Tape.record(record, f64)
+    assert kinds_of(network.entry(list(results)).lower()) == ["layer norm"]

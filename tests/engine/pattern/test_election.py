@@ -216,15 +216,6 @@ def test_candidates_do_not_depend_on_who_asks() -> None:
 # whose repertoire
 
 
-def test_native_code_stores_nothing_of_what_it_covers() -> None:
-    covered = [formula for formula in Formula if Backend.FUSED.coverage(formula) is not None]
-    network, result = recorded(convolution())
-    plan = network.entry(result).lower()
-    fused = {symbol for pattern in plan.patterns() for symbol in pattern.nodes}
-    assert {pattern.formula for pattern in plan.patterns()} <= set(covered)
-    assert bool(fused) == (Formula.WINDOW_PRODUCT in covered)
-
-
 def test_the_elements_and_the_numerics_are_asked() -> None:
     class Rough(Fuses):
         fidelity = Fidelity.ENVELOPE
@@ -256,6 +247,13 @@ def test_an_election_hangs_on_no_setting(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 # as data
+
+
+def test_one_formula_may_stand_alone() -> None:
+    network, result = recorded(convolution())
+    plan = network.entry(result).lower()
+    assert plan.patterns(Formula.WINDOW_PRODUCT) == plan.patterns("WINDOW_PRODUCT") == plan.patterns(Formula)
+    assert plan.patterns("ATTENTION") == plan.patterns([]) == []
 
 
 def test_a_pattern_is_data() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from topos.engine.pattern.axes import Spread, Transposed
 from topos.engine.pattern.columns import Columns
 from topos.engine.pattern.form import Form, Told
 from topos.engine.pattern.losses import softmax
-from topos.engine.pattern.terms import Constant, Either, Found, Instruction, Spread, Term, Transposed, Variable
+from topos.engine.pattern.terms import Constant, Either, Found, Instruction, Term, Variable
 from topos.op import Select
 
 

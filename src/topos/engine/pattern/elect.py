@@ -79,10 +79,10 @@ class _Ballot:
         self, rows: Sequence[Row], scheduled: Sequence[int], matches: Sequence[Match], declared: Set[int]
     ) -> None:
         self.rows, self.scheduled, self.matches, self.declared = rows, scheduled, matches, declared
-        self.covers: dict[int, list[Match]] = {}
-        for match in matches:
+        self.covers: dict[int, set[int]] = {}
+        for at, match in enumerate(matches):
             for row in match.rows:
-                self.covers.setdefault(row, []).append(match)
+                self.covers.setdefault(row, set()).add(at)
         self.computed = {row for match in matches for row in match.nodes}
         self.roots = {match.root for match in matches}
         self.readers: dict[int, list[int]] = {row: [] for row in self.covers}
@@ -102,9 +102,7 @@ class _Ballot:
         return all(self._is_inside(row, reader) for reader in self.readers[row])
 
     def _is_inside(self, row: int, reader: int) -> bool:
-        if reader not in self.fused and reader not in self.computed:
-            return False
-        return all(row in match.rows for match in self.covers[reader])
+        return (reader in self.fused or reader in self.computed) and self.covers[reader] <= self.covers[row]
 
     def stands(self, match: Match) -> bool:
         """Whether nothing of a match is missed outside, and all that it reads is there before it hands anything out."""

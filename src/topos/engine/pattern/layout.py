@@ -64,8 +64,8 @@ class Layout:
         """The parts of one axis, in order."""
         return tuple((part.axis, part.role) for part in self.axes[axis])
 
-    def follow(self, opcode: Opcode, operand: Shape, result: Shape) -> bool:
-        """One step from a view to another."""
+    def follow(self, opcode: Opcode, result: Shape) -> bool:
+        """One step from a view to another, of that shape."""
         if isinstance(opcode, Pad):
             return self._pad(opcode.axis, opcode.start, opcode.full_extent, repr(opcode.fill))
         if isinstance(opcode, Unfold):
@@ -77,7 +77,7 @@ class Layout:
             return self._reduce(opcode.axis)
         return isinstance(opcode, Reshape) and self._reshape(result)
 
-    def retrace(self, opcode: Opcode, operand: Shape, result: Shape) -> bool:
+    def retrace(self, opcode: Opcode, operand: Shape) -> bool:
         """One step of the adjoint, from its result to its operand: `Fold` as `Unfold`, `Narrow` as `Pad`."""
         if isinstance(opcode, Narrow):
             return self._pad(opcode.axis, opcode.start, operand[opcode.axis], "0.0")
@@ -120,8 +120,8 @@ class Layout:
         if part is None:
             return False
         self.windows[part.axis] = Window(part.axis, size, step, dilation)
-        count = Part(part.axis, "count", windows[axis]), Part(part.axis, "offset", size)
-        self.axes[axis : axis + 1] = [[count[0]], [count[1]]]
+        count, offset = Part(part.axis, "count", windows[axis]), Part(part.axis, "offset", size)
+        self.axes[axis : axis + 1] = [[count], [offset]]
         return True
 
     def _reshape(self, shape: Shape) -> bool:

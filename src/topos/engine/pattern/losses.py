@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topos.engine.pattern.axes import Spread, maxima, sums
 from topos.engine.pattern.columns import Columns
 from topos.engine.pattern.form import Form, Told
-from topos.engine.pattern.terms import Constant, Either, Found, Instruction, Spread, Term, Variable, maxima, sums
+from topos.engine.pattern.terms import Constant, Either, Found, Instruction, Term, Variable
 from topos.op import LogSoftmax, Select, Stop, Sum
 from topos.op.maps import Exp, Ln
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from topos.engine.pattern.axes import Spread, sums
 from topos.engine.pattern.columns import Columns
 from topos.engine.pattern.form import Form, Told
-from topos.engine.pattern.terms import Constant, Either, Found, Instruction, Spread, Term, Variable, sums
+from topos.engine.pattern.terms import Constant, Either, Found, Instruction, Term, Variable
 from topos.op.maps import Sqrt
 
 

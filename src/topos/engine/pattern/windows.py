@@ -47,8 +47,8 @@ def laid_out(columns: Columns, chain: list[int], fills: set[str]) -> tuple[Layou
     for begin in reversed(begins):
         part = chain[: begin + 1]
         layout = Layout(columns.rows[columns.rows[part[-1]].operands[0]].shape)
-        steps = ((columns.rows[at], columns.rows[columns.rows[at].operands[0]].shape) for at in reversed(part))
-        followed = all(layout.follow(row.opcode, operand, row.shape) for row, operand in steps)
+        upwards = [columns.rows[at] for at in reversed(part)]
+        followed = all(layout.follow(row.opcode, row.shape) for row in upwards)
         if followed and layout.is_windowed and layout.fills <= fills:
             return layout, part
         if isinstance(columns.rows[part[-1]].opcode, Unfold):
@@ -89,7 +89,7 @@ def _folded(columns: Columns, root: int) -> Match | None:
             rows += zero[1]
         elif isinstance(recorded.opcode, Fold | Narrow | Permute | Reshape):
             (row,) = recorded.operands
-            if not layout.retrace(recorded.opcode, columns.rows[row].shape, recorded.shape):
+            if not layout.retrace(recorded.opcode, columns.rows[row].shape):
                 return None
         else:
             return None
