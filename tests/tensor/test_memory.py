@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topos.tensor.memory import LINE, address_of, aligned, whole_lines
+from topos.tensor.memory import LINE, address_of, aligned, owned, whole_lines
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,20 @@ def test_the_address_of_any_array() -> None:
 @pytest.mark.parametrize(("size", "lines"), [(0, 0), (1, 1), (64, 1), (65, 2)])
 def test_whole_lines(size: int, lines: int) -> None:
     assert whole_lines(size) == lines * LINE
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_owned_arrays_of_some_size_begin_on_a_line(shared: bool) -> None:
+    numbers = np.arange(3 * 2000, dtype=np.float32)[1:]
+    for array in (numbers[::3], numbers[:4000].reshape(50, 80).T, numbers[:2048]):
+        taken = owned(array, shared)
+        assert address_of(taken) % LINE == 0
+        assert taken.flags.c_contiguous
+        assert not np.may_share_memory(taken, array)
+        np.testing.assert_array_equal(taken, array)
+
+
+def test_what_is_owned_and_aligned_or_small_stays() -> None:
+    for array in (aligned((64, 64), np.float64), np.zeros(3), np.array([None] * 5000)):
+        assert owned(array, shared=False) is array
+        assert not np.may_share_memory(owned(array, shared=True), array)

@@ -104,7 +104,7 @@ def test_the_dispatcher_takes_the_first_tiles_and_the_others_the_last(made):
     library = compiled(NUMBERED.replace("TILES", "40"))
     words = np.zeros(80, np.int64)
     made.run(library.addresses["numbered"], address_of(words), 40)
-    assert words[:40].tolist() == sorted(words[:40])
+    assert np.count_nonzero(np.diff(words[:40])) <= 1
 
 
 def test_threads_that_fell_asleep_are_woken(made):

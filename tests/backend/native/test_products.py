@@ -289,6 +289,19 @@ def test_large_squares_pack_the_right_operand() -> None:
     )
 
 
+@pytest.mark.parametrize(("rows", "columns", "kind"), [(128, 256, "direct"), (128, 250, "packed"), (40, 250, "direct")])
+def test_lines_that_cross_those_of_the_caches_are_packed_for_many_rows(rows: int, columns: int, kind: str) -> None:
+    task = compiler.task_of(*operands("f32", rows, 300, columns), np.zeros((rows, columns), np.float32), "f32")
+    assert explain(task, compiler.V4).startswith(kind)
+
+
+@pytest.mark.parametrize(("batches", "tiles"), [(12, 12), (13, 13), (16, 8), (24, 8), (28, 14)])
+def test_batches_are_shared_out_evenly(batches: int, tiles: int) -> None:
+    left, right = operands("f32", 64, 64, 128, batch=(batches,))
+    task = compiler.task_of(left, right, np.zeros((batches, 64, 128), np.float32), "f32")
+    assert explain(task, compiler.V4).endswith(f"{tiles} tiles")
+
+
 @each_element
 @pytest.mark.parametrize("target", ["x86-64", "host"])
 def test_few_results_of_many_terms(element: str, target: str) -> None:

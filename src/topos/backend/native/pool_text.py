@@ -8,9 +8,9 @@ end before that tile is done, so what is read after taking is of the same job, h
 that saw an older job finds `left` at 0, or takes part in the newer one. The dispatcher then waits until the others'
 `done` adds up.
 
-Whoever takes part has a number of its own, told to every tile that it runs: the dispatcher 0, the others the next of
-`joined` at their first tile. `busy` lets one job in at a time; whoever finds it taken, a tile that dispatches included,
-runs its own tiles in a loop, and so nothing ever waits in a circle.
+Whoever takes part has a number of its own, told to every tile that it runs: the next of `joined` at its first tile, so
+that there are no more numbers than tiles. `busy` lets one job in at a time; whoever finds it taken, a tile that
+dispatches included, runs its own tiles in a loop, and so nothing ever waits in a circle.
 """
 
 from __future__ import annotations
@@ -96,14 +96,13 @@ end:
   ret void
 }
 
-; Takes tiles until none is left; how many it ran. Who helps has a number below 0: none yet.
-define internal i64 @take_part(i64 %number) nounwind {
+; Takes tiles until none is left; how many it ran.
+define internal i64 @take_part(i1 %helps) nounwind {
 entry:
-  %helps = icmp slt i64 %number, 0
   br label %look
 look:
   %ran = phi i64 [ 0, %entry ], [ %ran, %take ], [ %ran_more, %run ]
-  %known = phi i64 [ %number, %entry ], [ %known, %take ], [ %worker, %run ]
+  %known = phi i64 [ -1, %entry ], [ %known, %take ], [ %worker, %run ]
   %left = load atomic i64, ptr $LEFT$ acquire, align 8
   %some = icmp ne i64 %left, 0
   br i1 %some, label %take, label %end
@@ -168,7 +167,7 @@ sleep:
   call void @sleep(i64 %epoch)
   br label %wait
 work:
-  %ran = call i64 @take_part(i64 -1)
+  %ran = call i64 @take_part(i1 true)
   %any = icmp ne i64 %ran, 0
   br i1 %any, label %report, label %wait
 report:
@@ -196,7 +195,7 @@ post:
   store ptr %arguments, ptr $ARGUMENTS$, align 8
   store i64 %tiles, ptr $TILES$, align 8
   store atomic i64 0, ptr $DONE$ monotonic, align 8
-  store atomic i64 1, ptr $JOINED$ monotonic, align 8
+  store atomic i64 0, ptr $JOINED$ monotonic, align 8
   %was = atomicrmw xchg ptr $LEFT$, i64 %tiles seq_cst, align 8
   %sleepers = load atomic i64, ptr $SLEEPERS$ seq_cst, align 8
   %asleep = icmp ne i64 %sleepers, 0
@@ -206,7 +205,7 @@ call:
   call void @wake(i64 %helpers)
   br label %work
 work:
-  %ran = call i64 @take_part(i64 0)
+  %ran = call i64 @take_part(i1 false)
   %others = sub i64 %tiles, %ran
   br label %look
 look:

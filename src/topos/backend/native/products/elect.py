@@ -13,6 +13,8 @@ from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
 
 _FEW_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
+_MANY_ROWS = 96
+_CROSSING_BYTES = 64 << 10
 _STREAM_BYTES = 256
 _WORTH_A_SHAPE = 200.0
 _CROWDED_BYTES = 32 << 10
@@ -60,7 +62,10 @@ def _is_direct(shape: _Shape) -> bool:
     if task.right[1] != 1:
         return False
     aliased = task.right[0] * task.right_bytes % 4096 == 0 and task.terms > 64
-    return task.rows <= shape.largest_rows or (shape.right_bytes() <= _RESIDENT_BYTES and not aliased)
+    # Vectors that lie across two lines each take twice the time from beyond L1; enough rows pay for a copy.
+    crossing = task.right[0] % shape.width != 0 and task.rows >= _MANY_ROWS and shape.right_bytes() > _CROSSING_BYTES
+    is_readable = shape.right_bytes() <= _RESIDENT_BYTES and not aliased and not crossing
+    return task.rows <= shape.largest_rows or is_readable
 
 
 _KINDS: tuple[tuple[str, Callable[[_Shape], bool], str], ...] = (

@@ -26,7 +26,10 @@ def shared_out(choice: Choice, width: int) -> Choice:
     most = max(most, block_bytes // _CHUNK_BYTES) if choice.packs_right else most
     worth = max(1, _effort(choice.task) // WORTH_A_TILE, choice.task.read_bytes // _WORTH_BYTES)
     wanted = min(most, _MANY_TILES, worth)
-    batch_tiles = min(choice.task.batches, wanted)
+    batches = choice.task.batches
+    # As even as can be: of a few tiles the longest would be waited for.
+    counts = range(min(batches, wanted), min(batches, 2 * wanted - 1) + 1)
+    batch_tiles = min(counts, key=lambda count: -(-batches // count) * count)
     rest = -(-wanted // batch_tiles)
     choice = choice._replace(batch_tiles=batch_tiles)
     best = min(_splits(choice, rest), key=_cost)
