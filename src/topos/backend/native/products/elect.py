@@ -49,7 +49,7 @@ def _is_lines(shape: _Shape) -> bool:
 def _is_streamed(shape: _Shape) -> bool:
     task = shape.task
     is_wide = task.right[1] == 1 and task.columns * task.right_bytes >= _RUN_BYTES
-    return is_wide and task.rows <= _FEW_ROWS and shape.is_far() and shape.has_fma
+    return is_wide and task.rows <= _FEW_ROWS and shape.right_bytes() >= _FAR_BYTES and shape.has_fma
 
 
 def _is_direct(shape: _Shape) -> bool:
