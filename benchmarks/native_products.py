@@ -1,9 +1,10 @@
 """Native products beside `numpy.matmul` on as many threads: times, GFLOP/s, and bandwidth where a matrix is read once.
 
-Run as `python benchmarks/native_products.py [-t 1,2] [-s seconds] [part of a case's name ...]`. The two sides take
-turns in short rounds, and the least time and the lower quartile of each count: other processes on the machine then
-disturb their ratio little. Beside a product that reads a matrix once stands a plain sum over the same memory; the
-first lines say what such a sum reaches over more memory than any cache holds.
+Run as `python benchmarks/native_products.py [-t 1,2] [-s seconds] [-m MiB] [part of a case's name ...]`. The two sides
+take turns in short rounds, and the least time and the lower quartile of each count: other processes on the machine then
+disturb their ratio little. A product that reads a matrix once has another copy of it each time, out of `-m` MiB in all,
+so that no cache holds it (`-m 0`: always the same). Beside it stands a plain sum over the same memory; the first lines
+say what such a sum reaches over one large block, and `of memory` is the product's part of that.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,11 +93,11 @@ def text_of_probe(name: str, size: int) -> str:
     return "\n".join(lines)
 
 
-def probe(array: Any) -> Callable[[], None]:
-    """A call that reads all of an array's memory once."""
-    kernel = named("probe", lambda name: text_of_probe(name, array.nbytes), PROBE_TILES)
+def probe(arrays: list[Any]) -> Callable[[], None]:
+    """A call that reads all the memory of an array once, of the next one each time."""
+    kernel = named("probe", lambda name: text_of_probe(name, arrays[0].nbytes), PROBE_TILES)
     sums = drawn((PROBE_TILES * 128,), np.float32)
-    return called([kernel], [array, sums])
+    return called([kernel], [[array, sums] for array in arrays])
 
 
 def drawn(shape: tuple[int, ...], dtype: Any, transposed: bool = False) -> Any:
@@ -107,19 +109,32 @@ def drawn(shape: tuple[int, ...], dtype: Any, transposed: bool = False) -> Any:
     return array.swapaxes(-1, -2) if transposed else array
 
 
-def called(kernels: list[Kernel], arrays: list[Any]) -> Callable[[], None]:
-    """A call of kernels one after another over arrays, their tiles shared among the threads of the pool."""
+def called(kernels: list[Kernel], choices: list[list[Any]]) -> Callable[[], None]:
+    """A call of kernels one after another, their tiles shared among the threads; over the next arrays each time."""
     library = compiled(["\n".join([*kernel.helpers, kernel.text]) for kernel in kernels])
     scratch = drawn((max(kernel.scratch_bytes for kernel in kernels) // 4 + 16,), np.float32)
-    held = [*arrays, scratch]
-    block = (ctypes.c_void_p * len(held))(*[array.ctypes.data for array in held])
+    held = [[*arrays, scratch] for arrays in choices]
+    blocks = [(ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays]) for arrays in held]
     jobs = [(library.addresses[kernel.name], kernel.tiles) for kernel in kernels]
+    turns = cycle([ctypes.addressof(block) for block in blocks])
 
-    def call(held: Any = (held, library)) -> None:
+    def call(held: Any = (held, blocks, library)) -> None:
+        block = next(turns)
         for address, tiles in jobs:
-            pool().run(address, ctypes.addressof(block), tiles)
+            pool().run(address, block, tiles)
 
     return call
+
+
+def copies(array: Any, size: int) -> list[Any]:
+    """The array and as many copies of it, as it lies, as take `size` bytes in all."""
+    found = [array]
+    while len(found) * array.nbytes < size:
+        order = np.argsort([-abs(stride) for stride in array.strides], kind="stable")
+        copy = aligned([array.shape[axis] for axis in order], array.dtype).transpose(np.argsort(order))
+        copy[...] = array
+        found.append(copy)
+    return found
 
 
 def times_s(calls: list[Callable[[], None]], budget_s: float) -> list[list[float]]:
@@ -158,7 +173,7 @@ def task_of(case: Case, arrays: list[Any]) -> ProductTask:
     )
 
 
-def measured(case: Case, threads: int, budget_s: float) -> str:
+def measured(case: Case, threads: int, budget_s: float, size: int, memory_bytes_per_s: float) -> str:
     """One line of the table."""
     dtype = DTYPES[case.element]
     batch = (case.batch,) if case.batch > 1 else ()
@@ -174,14 +189,16 @@ def measured(case: Case, threads: int, budget_s: float) -> str:
     task = task_of(case, [left, stored, out])
     start = time.process_time()
     kernels = list(product(task, current()))
-    ours = called(kernels, [left, stored, out])
+    is_read_once = case.rows <= 8 and right.nbytes > 1 << 15
+    tables = copies(stored, size if is_read_once else 0)
+    ours = called(kernels, [[left, table, out] for table in tables])
     compile_s = time.process_time() - start
-    numpy = lambda: np.matmul(left, right, out=theirs)  # noqa: E731
+    theirs_next = cycle(tables if stored is right else [right])
+    numpy = lambda: np.matmul(left, next(theirs_next), out=theirs)  # noqa: E731
     ours()
     numpy()
     assert np.allclose(out, theirs, rtol=1e-3, atol=1e-2 if case.element == "f32" else 1e-9)
-    is_read_once = case.rows <= 4 and right.nbytes > 1 << 15
-    calls = [ours, numpy, *([probe(stored)] if is_read_once else [])]
+    calls = [ours, numpy, *([probe(tables)] if is_read_once else [])]
     found = times_s(calls, budget_s)
     amount, unit = 2e-9 * task.work, "GFLOP/s"
     if is_read_once:
@@ -191,6 +208,7 @@ def measured(case: Case, threads: int, budget_s: float) -> str:
     line = f"{case.name:34}{threads:2}{least[0] * 1e6:11.1f} us{amount / least[0]:8.1f} {unit:8}"
     line += f" numpy{amount / least[1]:8.1f}  ratio{least[1] / least[0]:6.2f} quartiles{quartile[1] / quartile[0]:6.2f}"
     if is_read_once:
+        line += f"  of memory {1e9 * amount / least[0] / memory_bytes_per_s:.2f}"
         line += f"  sum {amount / least[2]:.1f}: {least[2] / least[0]:.2f} quartiles {quartile[2] / quartile[0]:.2f}"
     tiles = "+".join(str(kernel.tiles) for kernel in kernels)
     return f"{line}  compile {compile_s * 1e3:.0f} ms, tiles {tiles}, {explain(task, current())}"
@@ -208,9 +226,17 @@ CASES = [
     Case(1, 768, 3072),
     Case(1, 3072, 768),
     Case(1, 768, 3072, stored="bf16"),
+    Case(1, 768, 3072, forms=" T"),
+    Case(1, 3072, 768, forms=" T"),
+    Case(1, 3072, 768, forms=" T", stored="bf16"),
+    Case(1, 768, 50257, "f64"),
+    Case(1, 768, 50257, "f64", forms=" T"),
+    *(Case(rows, 768, 3072, forms=forms) for rows in (2, 4, 8) for forms in ("  ", " T")),
+    Case(8, 768, 50257),
+    Case(8, 768, 50257, forms=" T"),
+    *(Case(1, 64, places, forms=" T", batch=12) for places in (256, 1024)),
+    *(Case(1, places, 64, batch=12) for places in (256, 1024)),
     Case(1, 64, 256, batch=12),
-    Case(1, 64, 256, forms=" T", batch=12),
-    Case(1, 256, 64, batch=12),
     # One step of makemore.
     Case(32, 30, 200),
     Case(32, 200, 27),
@@ -240,6 +266,8 @@ CASES = [
     Case(64, 100352, 27, forms=" T"),
     Case(27, 100352, 64, forms=" T"),
     Case(1, 100000, 1),
+    Case(1, 10000000, 1),
+    Case(4, 1000000, 3, forms=" T"),
 ]
 
 
@@ -248,6 +276,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("-t", dest="threads", default="1,2")
     parser.add_argument("-s", dest="seconds", type=float, default=1.0)
+    parser.add_argument("-m", dest="size", type=int, default=640)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     set_blas = blas_threads()
@@ -255,14 +284,14 @@ def main() -> None:
         pool().threads(threads)
         set_blas(threads)
         big = np.ones(3 << 28, np.uint8).view(np.float32)
-        (found,) = times_s([probe(big)], options.seconds)
+        (found,) = times_s([probe([big])], options.seconds)
         print(
             f"{threads} threads: a sum reads {big.nbytes / min(found) * 1e-9:.1f} GB/s of {big.nbytes >> 20} MiB",
             flush=True,
         )
         for case in CASES:
             if not options.names or any(part in case.name for part in options.names):
-                print(measured(case, threads, options.seconds), flush=True)
+                print(measured(case, threads, options.seconds, options.size << 20, big.nbytes / min(found)), flush=True)
 
 
 if __name__ == "__main__":

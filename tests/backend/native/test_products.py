@@ -314,6 +314,57 @@ def test_few_results_of_many_terms(element: str, target: str) -> None:
     check(element, target, left, right, threads=2)
 
 
+@each_element
+@pytest.mark.parametrize("target", ["x86-64", "host"])
+@pytest.mark.parametrize("shape", [(1, 64 * 512, 1), (2, 64 * 512 + 3, 1), (3, 65 * 512 + 100, 1), (2, 33_000, 4)])
+def test_very_few_results_of_very_many_terms(element: str, target: str, shape: tuple[int, int, int]) -> None:
+    for layouts, out in ((("plain", "transposed"), "plain"), (("transposed", "plain"), "strided")):
+        left, right = operands(element, *shape, layouts, specials=0.00003)
+        task = compiler.task_of(left, right, np.zeros((shape[0], shape[2]), left.dtype), element)
+        assert "blocks of terms added in order" in explain(task, TARGETS[target])
+        check(element, target, left, right, out, threads=3)
+
+
+@each_element
+def test_few_results_of_each_of_many_products(element: str) -> None:
+    for shape, count in (((1, 70, 1), 37), ((2, 515, 1), 17), ((1, 16, 2), 33), ((3, 9, 2), 10), ((1, 1, 1), 40)):
+        left, right = operands(element, *shape, batch=(count,), specials=0.002)
+        turned = laid_out(right, "transposed", np.random.default_rng(0))
+        for chosen in (right, turned, np.broadcast_to(right[:1], right.shape), right[::-1]):
+            check(element, "host", left, chosen, threads=2)
+
+
+STREAMED = [(1, 130, 2100), (8, 513, 517), (3, 5, 53_001), (1, 3, 90_000), (5, 1, 270_001), (2, 1030, 640)]
+
+
+@each_element
+@pytest.mark.parametrize("target", ["x86-64-v3", "host"])
+@pytest.mark.parametrize("shape", STREAMED)
+def test_few_rows_by_a_wide_matrix(element: str, target: str, shape: tuple[int, int, int]) -> None:
+    if target not in TARGETS:
+        pytest.skip(f"this machine runs no {target}")
+    left, right = operands(element, *shape, specials=0.0001)
+    out = np.zeros((shape[0], shape[2]), left.dtype)
+    said = explain(compiler.task_of(left, right, out, element), TARGETS[target])
+    assert said.startswith("streamed: few rows; lines of the right operand are read side by side from end to end; ")
+    for layout in ("plain", "strided"):
+        check(element, target, left, right, layout, threads=3)
+    check(element, target, *operands(element, *shape, ("reversed", "offset")), threads=2)
+
+
+@each_element
+@pytest.mark.parametrize("target", ["x86-64-v3", "host"])
+@pytest.mark.parametrize("shape", [(1, 700, 401), (8, 517, 520), (5, 2100, 133), (2, 33, 8200)])
+def test_few_rows_by_many_lines_of_terms(element: str, target: str, shape: tuple[int, int, int]) -> None:
+    if target not in TARGETS:
+        pytest.skip(f"this machine runs no {target}")
+    left, right = operands(element, *shape, ("plain", "transposed"), specials=0.0001)
+    task = compiler.task_of(left, right, np.zeros((shape[0], shape[2]), left.dtype), element)
+    assert explain(task, TARGETS[target]).startswith("lines: ")
+    check(element, target, left, right, threads=3)
+    check(element, target, left[..., ::-1], right, "strided")
+
+
 @pytest.mark.exhaustive
 @each_element
 @pytest.mark.parametrize("layouts", [("plain", "transposed"), ("transposed", "transposed"), ("strided", "reversed")])

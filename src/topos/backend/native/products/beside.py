@@ -11,6 +11,7 @@ from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Lanes, Results, prefetch
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+from topos.tensor.memory import LINE
 
 
 def side(kind: Kind, chains: int) -> int:
@@ -109,9 +110,10 @@ class _Beside:
         places = [text.at(text.at(base, line * size), offset) for base in bases]
         if not is_square:
             return [stored.beside(text, places)]
-        if self.kind.choice.is_far:
-            for place in places:  # the same terms of the products that come next
-                prefetch(text, text.at(place, len(places) * step * size), write=False, locality=2)
+        if self.kind.choice.is_far:  # as much as is read here of the products that come next, from end to end
+            ahead = text.at(text.at(bases[0], len(places) * step * size), text.mul(term, len(places) * size))
+            for start in range(0, len(places) * self.lanes.width * size, LINE):
+                prefetch(text, text.at(ahead, start), write=False, locality=2)
         return stored.turned(text, places, stored.width)
 
     def in_turn(self, start: str, terms: int) -> list[str]:

@@ -20,6 +20,7 @@ _WORTH_A_SHAPE = 200.0
 _CROWDED_BYTES = 32 << 10
 _GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for all
 _FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
+_DOTS = 256
 _DOTS_FAR_BYTES = 8 << 20
 _SUMS_BYTES = 24 << 10  # half of L1
 _RUN_BYTES = 1 << 10  # of a line of the right operand that a tile reads at once
@@ -41,6 +42,10 @@ class _Shape(NamedTuple):
     def right_bytes(self) -> int:
         return self.task.terms * self.task.columns * self.task.right_bytes
 
+    def is_narrow(self) -> bool:
+        few = self.task.rows * self.task.columns <= _DOTS  # each is written out
+        return few and 2 * self.task.columns < self.width
+
     def is_far(self) -> bool:
         return self.task.batches * self.right_bytes() >= _FAR_BYTES
 
@@ -54,7 +59,7 @@ def _is_lines(shape: _Shape) -> bool:
 def _is_streamed(shape: _Shape) -> bool:
     task = shape.task
     is_wide = task.right[1] == 1 and task.columns * task.right_bytes >= _RUN_BYTES
-    return is_wide and task.rows <= _FEW_ROWS and shape.is_far() and shape.has_fma
+    return is_wide and task.rows <= _FEW_ROWS and shape.right_bytes() >= _FAR_BYTES and shape.has_fma
 
 
 def _is_direct(shape: _Shape) -> bool:
@@ -70,7 +75,7 @@ def _is_direct(shape: _Shape) -> bool:
 
 _KINDS: tuple[tuple[str, Callable[[_Shape], bool], str], ...] = (
     ("zeros", lambda shape: shape.task.terms == 0, "there are no terms"),
-    ("dots", lambda shape: 2 * shape.task.columns < shape.width, "the results fill no vector"),
+    ("dots", lambda shape: shape.is_narrow(), "the results fill no vector"),
     ("lines", _is_lines, "few rows; the columns are lines of terms, transposed in registers"),
     ("streamed", _is_streamed, "few rows; lines of the right operand are read side by side from end to end"),
     ("direct", _is_direct, "the right operand is read in vectors as it lies, once or from a cache"),
