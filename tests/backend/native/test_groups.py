@@ -188,3 +188,16 @@ def test_what_is_read_again_stays_in_the_caches(monkeypatch: pytest.MonkeyPatch)
     lowering = Lowering(lowering.spec, [0, 1], [1])
     texts = [kernel.text for kernel in write(lowering, lowering.groups[0], target_named("host")).kernels]
     assert targets.host().vector_bytes < 32 or any("nontemporal" in text for text in texts)
+
+
+def test_what_a_chain_of_functions_reads_is_fetched_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "STREAMED_BYTES", 64)
+    fetched = []
+    for functions in (False, True):
+        tape = Tape()
+        total = tape.parameter(numbers(128)) + tape.parameter(numbers(128))
+        lowering = lowered(tape, [total.tanh() if functions else total])
+        (group,) = lowering.groups
+        written = write(lowering, group, target_named("host"))
+        fetched.append(sum(kernel.text.count("call void @llvm.prefetch") for kernel in written.kernels))
+    assert fetched == [0, 2 if targets.host().vector_bytes >= 32 else 0]
