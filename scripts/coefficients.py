@@ -47,8 +47,8 @@ class Fit(NamedTuple):
     degree: int
     tails: int = 0
     """How many leading coefficients are also given what their rounding to binary64 leaves."""
-    monic: bool = False
-    """Whether the last coefficient is divided out of the others, and given by itself as the scale."""
+    quartic: bool = False
+    """Whether it is given as two monic quadratics, and by itself the scale, which was its last coefficient."""
 
 
 def away_from_zero(function: Real, nearest: str) -> Real:
@@ -118,7 +118,7 @@ def leading_bits(x: mpf, bits: int) -> float:
 
 def quadratics(coefficients: list[mpf]) -> list[mpf]:
     """A monic quartic without real roots as two monic quadratics: the coefficients of the one, then of the other."""
-    roots = mp.polyroots([mpf(1), *reversed(coefficients)], maxsteps=200, extraprec=200)
+    roots = mp.polyroots([*coefficients, mpf(1)], maxsteps=200, extraprec=200, asc=True)
     return [c for root in roots if root.imag > 0 for c in (abs(root) ** 2, -2 * root.real)]
 
 
@@ -140,7 +140,6 @@ def fits() -> list[Fit]:
     step_expm1 = near_zero(lambda r: mp.expm1(r) / r, "1e-15")
     relative_step = near_zero(lambda r: r / mp.expm1(r), "1e-15")
     exponential = near_zero(lambda r: (mp.expm1(r) - r) / r**2, "1e-15")
-    relative_expm1 = near_zero(lambda r: r * r / abs(mp.expm1(r)), "1e-15")
     square = lambda r: r * r + mpf("1e-30")  # noqa: E731
     cubic = near_zero(lambda r: (mp.expm1(r) - r - r * r / 2) / r**3, "1e-12")
     relative_cubic = near_zero(lambda r: abs(r**3 / mp.expm1(r)), "1e-12")
@@ -166,14 +165,15 @@ def fits() -> list[Fit]:
     third = -mpf(1) / 3
 
     exp_text = "exp(r) = 1 + r + r^2 * p(r) for |r| <= ln(2) / 2"
+    quartic_text = "(a + b r + r^2) (c + d r + r^2)"
     log_text = "ln((1 + s) / (1 - s)) = 2 s + s z p(z), z = s^2"
     return [
-        Fit("EXPONENTIAL_F32", "exp(r) = SCALE p(r), monic, for |r| <= ln(2) / 32", whole_exp, relative_exp,
-            -step, step, 4, monic=True),
+        Fit("EXPONENTIAL_F32", f"exp(r) = SCALE {quartic_text} for |r| <= ln(2) / 32", whole_exp, relative_exp,
+            -step, step, 4, quartic=True),
         Fit("EXPONENTIAL_F64", exp_text, exponential, square, -half_ln2, half_ln2, 9),
         Fit("EXPM1_F32", "exp(r) - 1 = r p(r) for |r| <= ln(2) / 32", step_expm1, relative_step, -step, step, 4),
-        Fit("TANH_F32", "exp(2 r) - 1 = SCALE r p(r), monic, for |r| <= ln(2) / 64", double_expm1, relative_double,
-            -step / 2, step / 2, 4, monic=True),
+        Fit("TANH_F32", f"exp(2 r) - 1 = SCALE r {quartic_text} for |r| <= ln(2) / 64", double_expm1, relative_double,
+            -step / 2, step / 2, 4, quartic=True),
         Fit("EXPM1_F64", "exp(r) = 1 + r + r^2 / 2 + r^3 * p(r)", cubic, relative_cubic, -half_ln2, half_ln2, 9),
         Fit("LOGARITHM_F32", log_text, logarithm, relative_log, mpf(0), largest_square, 4),
         Fit("LOGARITHM_F64", log_text, logarithm, relative_log, mpf(0), largest_square, 6),
@@ -252,12 +252,12 @@ def module_text(report: bool = False) -> str:
     parts.append("\n" + "".join(f"{name} = {value!r}\n" for name, value in constants()))
     for fit in fits():
         coefficients, error = remez(fit)
-        if fit.monic:
+        if fit.quartic:
             scale = coefficients.pop()
             coefficients = quadratics([c / scale for c in coefficients])
         rounded = [float(c) for c in coefficients]
         parts.append(tuple_text(fit.name, fit.meaning, rounded))
-        if fit.monic:
+        if fit.quartic:
             parts.append(f"{fit.name}_SCALE = {float(scale)!r}\n")
         if fit.tails:
             tails = [float(exact - near) for exact, near in zip(coefficients, rounded, strict=True)][: fit.tails]

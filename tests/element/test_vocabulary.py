@@ -162,11 +162,19 @@ class ScalarReading:
         exact = Fraction(float(left.value)) * Fraction(float(right.value)) - Fraction(float(product.value))
         return product, Scalar("f64", float(exact))
 
+    def add_exact(self, addend: Any, left: Any, right: float) -> Scalar:
+        like = left if isinstance(left, Scalar) else addend
+        addend, left = like._pair(addend), like._pair(left)
+        assert like.kind == "f64"
+        product = left * right
+        if np.isfinite(left.value):
+            assert Fraction(float(left.value)) * Fraction(right) == Fraction(float(product.value)), (left.value, right)
+        return addend + product
+
     def lookup(self, table: Table, index: Scalar) -> Scalar:
         assert index.kind == "i64"
         assert len(table.values) & (len(table.values) - 1) == 0
-        assert 0 <= index.value < len(table.values)
-        return Scalar("f64", table.values[int(index.value)])
+        return Scalar("f64", table.values[int(index.value) % len(table.values)])
 
     def rare(self, mask: Scalar, body: Body, operands: tuple[Scalar, ...], default: Scalar) -> Scalar:
         return self.select(mask, body(self, *operands), default)

@@ -22,7 +22,7 @@ HALF_PI_AFTER_1 = 6.077100506506192e-11
 TWO_OVER_ROOT_PI = 1.1283791670955126
 TWO_OVER_ROOT_PI_TAIL = 1.533545961316588e-17
 
-# exp(r) = SCALE p(r), monic, for |r| <= ln(2) / 32
+# exp(r) = SCALE (a + b r + r^2) (c + d r + r^2) for |r| <= ln(2) / 32
 EXPONENTIAL_F32 = (
     3.7814577220303556,
     3.459035418201341,
@@ -54,7 +54,7 @@ EXPM1_F32 = (
     0.008333333333906633,
 )
 
-# exp(2 r) - 1 = SCALE r p(r), monic, for |r| <= ln(2) / 64
+# exp(2 r) - 1 = SCALE r (a + b r + r^2) (c + d r + r^2) for |r| <= ln(2) / 64
 TANH_F32 = (
     2.5273898907642742,
     2.6844022937402703,

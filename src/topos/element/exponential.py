@@ -1,81 +1,62 @@
 """`exp`, `expm1` and `tanh`, once each for binary32 and binary64.
 
-All reduce as `x = k ln(2) + r` with `|r| <= ln(2) / 2` (Cody and Waite, "Software Manual for the Elementary Functions",
-chapter 6) and evaluate a minimax polynomial in `r`. The binary32 forms work in binary64 and round once: within 0.5001
-ulp. The binary64 forms take `ln(2)` in two parts, so that `r` comes with its own rounding error.
+All reduce as `x = k ln(2) + r` (Cody and Waite, "Software Manual for the Elementary Functions", chapter 6) and evaluate
+a minimax polynomial in `r`. The binary32 forms work in binary64 and round once: within 0.5005 ulp. Their `k` is a
+multiple of 1/16, so that `|r| <= ln(2) / 32` and four steps do; `2^k` comes from a table of sixteen (Tang,
+"Table-driven implementation of the exponential function", 1989). The binary64 forms have a whole `k`, and take `ln(2)`
+in two parts, so that `r` comes with its own rounding error.
 """
 
 from __future__ import annotations
 
-from struct import pack, unpack
-
 from topos.element import coefficients as c
+from topos.element.powers import STEP_ROUND, power_of_two_by_steps, steps
 from topos.element.steps import ROUND, clamp, fast_two_sum, polynomial, power_of_two, quadratics, scaled, two_sum
-from topos.element.vocabulary import Table, Value, Vocabulary
+from topos.element.vocabulary import Value, Vocabulary
 
 # binary32, through binary64
-STEP_ROUND = ROUND / 16.0
-"""`x + STEP_ROUND` is `x` rounded to a multiple of 1/16; its bits count sixteenths."""
-
-
-def steps_of_two(name: str, factor: float) -> Table:
-    """`factor 2^(i/16)`, each without the `i/16` that the count of sixteenths adds to its exponent (see `scaled_step`)."""
-    return Table(name, lambda: tuple(less_exponent(factor * power, i) for i, power in enumerate(c.POWERS_OF_TWO)))
-
-
-def less_exponent(number: float, sixteenths: int) -> float:
-    """A number whose bits are less by so many sixteenths of an exponent."""
-    (pattern,) = unpack("<q", pack("<d", number))
-    (lowered,) = unpack("<d", pack("<q", pattern - (sixteenths << 48)))
-    return float(lowered)
-
-
-EXP_STEPS = steps_of_two("exp_steps", c.EXPONENTIAL_F32_SCALE)
-EXPM1_STEPS = steps_of_two("expm1_steps", 1.0)
-TANH_STEPS = steps_of_two("tanh_steps", 1.0 / c.TANH_F32_SCALE)
-
-
-def scaled_step(m: Vocabulary, table: Table, shifted: Value) -> Value:
-    """The table's factor times `2^k` from `shifted = k + STEP_ROUND`."""
-    count = m.bits(shifted)
-    return m.real(m.bits(m.lookup(table, count)) + (count << 48))
+EXP_STEPS = steps("exp_steps", c.EXPONENTIAL_F32_SCALE)
+EXPM1_STEPS = steps("expm1_steps", 1.0)
+TANH_STEPS = steps("tanh_steps", 1.0 / c.TANH_F32_SCALE)
 
 
 def exp_stepped(m: Vocabulary, x: Value, shifted: Value) -> Value:
-    """`exp(x)` where `shifted` is `x / ln(2) + STEP_ROUND`."""
+    """`exp(x)` for a binary64 `|x| <= 128`, relative error below 2^-35; `shifted` is `x / ln(2) + STEP_ROUND`."""
     r = m.add_exact(x, shifted - STEP_ROUND, -c.LN2_SHORT)
-    return scaled_step(m, EXP_STEPS, shifted) * quadratics(c.EXPONENTIAL_F32, r)
+    return power_of_two_by_steps(m, EXP_STEPS, shifted) * quadratics(c.EXPONENTIAL_F32, r)
 
 
 def exp_wide(m: Vocabulary, x: Value) -> Value:
-    """`exp(x)` for a binary64 `|x| < 700`, relative error below 2^-39: enough for one rounding to binary32."""
+    """`exp(x)` for a binary64 `|x| < 256`, relative error below 2^-34: enough for one rounding to binary32."""
     return exp_stepped(m, x, x * c.LOG2_E + STEP_ROUND)
 
 
 def exp_f32(m: Vocabulary, x: Value) -> Value:
-    """`exp(x)`, within 0.5001 ulp."""
-    x = m.widen(clamp(m, x, -128.0, 128.0))
-    return m.narrow(exp_stepped(m, x, m.add_exact(STEP_ROUND, x, c.LOG2_E_SHORT)))
+    """`exp(x)`, within 0.5005 ulp."""
+    wide = m.widen(clamp(m, x, -128.0, 128.0))
+    return m.narrow(exp_stepped(m, wide, m.add_exact(STEP_ROUND, wide, c.LOG2_E_SHORT)))
 
 
 def expm1_f32(m: Vocabulary, x: Value) -> Value:
-    """`exp(x) - 1`, within 0.5001 ulp; keeps the sign of zero."""
-    w = m.widen(clamp(m, x, -40.0, 128.0))
-    shifted = m.add_exact(STEP_ROUND, w, c.LOG2_E_SHORT)
-    r = m.add_exact(w, shifted - STEP_ROUND, -c.LN2_SHORT)
-    scale = scaled_step(m, EXPM1_STEPS, shifted)
+    """`exp(x) - 1`, within 0.5005 ulp; keeps the sign of zero."""
+    wide = m.widen(clamp(m, x, -40.0, 128.0))
+    shifted = m.add_exact(STEP_ROUND, wide, c.LOG2_E_SHORT)
+    r = m.add_exact(wide, shifted - STEP_ROUND, -c.LN2_SHORT)
+    scale = power_of_two_by_steps(m, EXPM1_STEPS, shifted)
     return m.copysign(m.narrow(scale * (r * polynomial(c.EXPM1_F32, r)) + (scale - 1.0)), x)
 
 
 def tanh_f32(m: Vocabulary, x: Value) -> Value:
-    """`tanh(x) = (e - s) / (e + s)`, `2 |x| = k ln(2) + 2 r`, `e = exp(2 r)`, `s = 2^-k`, with the sign of `x`; within
-    0.5001 ulp. One from 12 on.
+    """`tanh(x) = (e - s) / (e + s)` with `e = exp(2 r)`, `s = 2^-k`, and the sign of `x`; within 0.5001 ulp.
+
+    Here `2 |x| = k ln(2) + 2 r`. `e` and `s` are in units of the polynomial's scale; near zero `k = 0`, and `e - s` is
+    that of `exp(2 r) - 1`. One from 12 on.
     """
     a = m.absolute(x)
     a = m.widen(m.select(a > 12.0, 12.0, a))
     shifted = m.add_exact(STEP_ROUND, a, -2.0 * c.LOG2_E_SHORT)
     r = m.add_exact(a, shifted - STEP_ROUND, 0.5 * c.LN2_SHORT)
-    s = scaled_step(m, TANH_STEPS, shifted)
+    s = power_of_two_by_steps(m, TANH_STEPS, shifted)
     difference = r * quadratics(c.TANH_F32, r) + (1.0 / c.TANH_F32_SCALE - s)
     return m.copysign(m.narrow(difference / m.add_exact(difference, s, 2.0)), x)
 

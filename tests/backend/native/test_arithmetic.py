@@ -246,9 +246,7 @@ def test_another_architecture_compiles(element: Element, fused: bool) -> None:
     assembly = llvm.Target.from_triple(triple).create_target_machine(cpu="generic", opt=2).emit_assembly(module)
     opcodes = {line.split()[0] for line in assembly.splitlines() if line.startswith("\t")}
     assert "bl" not in opcodes
-    assert ("fmla" in opcodes or "fmls" in opcodes or "fmsub" in opcodes or "fnmsub" in opcodes) == (
-        fused and element is f64
-    )
+    assert ("fmla" in opcodes or "fmls" in opcodes or "fmsub" in opcodes or "fnmsub" in opcodes) == fused
 
 
 @TARGETS

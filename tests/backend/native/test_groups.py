@@ -205,3 +205,16 @@ def test_a_loop_takes_few_rows_that_read_nothing_of_it(count: int) -> None:
     for _ in range(100):
         value = value * 2.0 + 1.0
     assert [len(group.rows) for group in lowered(tape, [value]).groups] == [128, 72]
+
+
+def test_what_a_chain_of_functions_reads_is_fetched_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "STREAMED_BYTES", 64)
+    fetched = []
+    for functions in (False, True):
+        tape = Tape()
+        total = tape.parameter(numbers(128)) + tape.parameter(numbers(128))
+        lowering = lowered(tape, [total.tanh() if functions else total])
+        (group,) = lowering.groups
+        written = write(lowering, group, target_named("host"))
+        fetched.append(sum(kernel.text.count("call void @llvm.prefetch") for kernel in written.kernels))
+    assert fetched == [0, 2 if targets.host().vector_bytes >= 32 else 0]

@@ -55,8 +55,8 @@ def elementwise(lowering: Lowering, group: Group, target: Target) -> Call | None
 
     def body(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
         if passing:
-            whole = lambda index: at(Place(outer, index, None))  # noqa: E731
-            begin = streamed(frame, passing, fetched, (begin, end, extents[-1]), whole)
+            bounds = begin, end, extents[-1]
+            begin = streamed(frame, passing, fetched, bounds, lambda index: at(Place(outer, index, None)))
         frame.vectors(begin, end, extents[-1], lambda index, count: at(Place(outer, index, count)))
 
     def at(place: Place) -> None:
