@@ -35,9 +35,9 @@ class Binding:
         self.keys: tuple[Any, ...] | None = None
         self._fed: Sequence[tuple[int, int, Element | None, Shape, bool]] = ()
 
-    def bind(self, given: Mapping[int, Tensor], fed: Feeds, moment: object) -> None:
+    def bind(self, given: Mapping[int, Tensor], fed: Feeds, moment: object, is_settled: bool) -> None:
         """Points the table at every payload, those of the feeds among them, as they are held at a moment."""
-        self.moment = moment if self._code.point(self.table, given) else None
+        self.moment = moment if self._code.point(self.table, given, is_settled) else None
         self._fed = [self._wanted(row) for row in fed.fixed]
         self.keys = fed.keys
 

@@ -46,10 +46,11 @@ class NativeCode(Code):
         """A table for one call at a time, with all that stays the same from call to call."""
 
     @abstractmethod
-    def point(self, table: Any, sources: Mapping[int, Tensor]) -> bool:
+    def point(self, table: Any, sources: Mapping[int, Tensor], is_settled: bool) -> bool:
         """Writes the address of each source's payload, which is kept alive by whoever enters.
 
-        Answers whether the table would be pointed in the same way if the same payloads came again.
+        `is_settled` says that nobody writes to the payloads any more, whatever else runs: what is worked out of them
+        once stays right. Answers whether the table would be pointed in the same way if the same payloads came again.
         """
 
     @abstractmethod

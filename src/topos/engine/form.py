@@ -84,9 +84,12 @@ class Form:
 
     # the long way
     def prepared(
-        self, given: Mapping[int, Any], moment: object, fed: Feeds, steps: int | None
+        self, given: Mapping[int, Any], moment: object, fed: Feeds, steps: int | None, is_settled: bool = False
     ) -> tuple[Values, Callable[[], None]]:
-        """What a call answers, and the call, after which it is there. Until then nothing is changed."""
+        """What a call answers, and the call, after which it is there. Until then nothing is changed.
+
+        `is_settled` says that nobody writes to the payloads given any more.
+        """
         code = self.code
         if steps is not None:
             table = code.table()
@@ -96,7 +99,7 @@ class Form:
         except IndexError:
             binding = Binding(self._spec, code)
         # Results that are sources need those payloads each time.
-        binding.bind(given, fed, None if self.answered else moment)
+        binding.bind(given, fed, None if self.answered else moment, is_settled)
         values = code.ready(binding.table)
         return values, partial(self._enter, binding, values)
 

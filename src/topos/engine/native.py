@@ -96,7 +96,7 @@ class Native:
         self._sources.check(table)
         held, moment = table.seen()
         given = self._sources.given(held, fed.fixed, isinstance(table, State))
-        values, enter = form.prepared(given, moment, fed, None)
+        values, enter = form.prepared(given, moment, fed, None, is_settled=True)
         enter()
         form.count(1)
         if self._entry.backward:

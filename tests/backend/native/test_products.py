@@ -237,7 +237,7 @@ def test_explanation() -> None:
     task = compiler.task_of(left, right, np.zeros((30, 40), np.float32), "f32")
     assert explain(task, compiler.V4) == (
         "direct: the right operand is read in vectors as it lies, once or from a cache; "
-        "register tile 8 rows x 3 vectors; 1 blocks of terms; 1 tiles"
+        "register tile 6 rows x 3 vectors; 1 blocks of terms; 1 tiles"
     )
 
 

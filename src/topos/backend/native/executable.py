@@ -104,16 +104,19 @@ class Executable(NativeCode):
         return found
 
     def _number(self, row: int) -> Tensor:
-        return Tensor(self.manifest.numbers.get(row, 0.0), self.spec.element_of(row))
+        element, digits = self.spec.element_of(row), self.manifest.numbers.get(row)
+        if digits is None:
+            return Tensor(0.0, element)
+        return Tensor.of(np.frombuffer(bytes.fromhex(digits), element.dtype).reshape(()), element)
 
     def _filled(self, row: int, leading: tuple[int, ...] = ()) -> Tensor:
         """A row that no kernel writes, behind leading axes: one number at every place, or no place at all."""
         return Tensor.filled((*leading, *self.spec.rows[row].shape), self._number(row), self.spec.element_of(row))
 
-    def point(self, table: Table, sources: Mapping[int, Tensor]) -> bool:
+    def point(self, table: Table, sources: Mapping[int, Tensor], is_settled: bool) -> bool:
         """Writes the address of each source's payload; the panels of some live as long as they."""
         self._point(table, sources)
-        return self._weights.point(table, sources) if self._weights else True
+        return self._weights.point(table, sources if is_settled else {}) if self._weights else True
 
     def _point(self, table: Table, sources: Mapping[int, Tensor]) -> None:
         words = table.words

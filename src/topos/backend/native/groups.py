@@ -93,6 +93,18 @@ class Lowering:
             return View(row, 0, self.spec.rows[row].shape, (0,) * self.spec.rows[row].shape.rank)
         return self.views[row]
 
+    def recorded(self, row: int) -> int:
+        """The row of the spec given that a row is, or is computed for."""
+        while row >= self._recorded:
+            origin = self.spec.rows[row].origin
+            assert origin is not None
+            row = origin
+        return row
+
+    def told(self, rows: Iterable[int]) -> str:
+        """Some rows, each by its number and its instruction."""
+        return " ".join(f"{self.recorded(row)}:{self.spec.rows[row].opcode.name}" for row in rows)
+
     def is_one_hot(self, row: int) -> bool:
         """Whether a row is read off the ids of a selection."""
         view = self.views.get(row)
@@ -228,11 +240,10 @@ class Lowering:
         """One line per group: its rows, what it reads and stores, its axis, and why it is not part of another."""
         lines = []
         for at, group in enumerate(self.groups):
-            names = " ".join(f"{row}:{self.spec.rows[row].opcode.name}" for row in group.rows)
+            names = self.told(group.rows)
             for position, prologue in sorted(group.prologues.items()):
-                worked_out = " ".join(f"{row}:{self.spec.rows[row].opcode.name}" for row in prologue.rows)
-                names += f"  {'left' if position == 0 else 'right'} operand packed as {worked_out}"
-            reads, writes = (", ".join(map(str, part)) for part in (group.reads, group.writes))
+                names += f"  {'left' if position == 0 else 'right'} operand packed as {self.told(prologue.rows)}"
+            reads, writes = (", ".join(str(self.recorded(row)) for row in part) for part in (group.reads, group.writes))
             axis = "" if group.axis is None else " whole" if group.axis == WHOLE else f" along {group.axis}"
             told = f"{at:>4}  {group.shape!s:13}{axis}  {names}  reads {reads or 'nothing'}  stores {writes}"
             lines.append(f"{told}  ({group.why})")

@@ -38,9 +38,15 @@ class Making(NamedTuple):
             Start([(kernel.name, kernel.tiles) for kernel in call.kernels], program.placed(at), _packable(call))
             for at, call in enumerate(program.calls)
         ]
-        numbers = {row: float(constants[row].scalar()) for row in constants.keys() & {*program.buffers, *results}}
+        rows = constants.keys() & {*program.buffers, *results}
+        numbers = {row: self._digits(row) for row in rows}
         whole = numbers.keys() & {origin for origin, _ in program.carry.after}
         return Manifest(starts, program.arena.bytes, program.buffers, numbers, whole, list(pieces))
+
+    def _digits(self, row: int) -> str:
+        """The bytes of the number that a constant is."""
+        element = self.lowering.spec.element_of(row)
+        return self.lowering.constants[row].convert(element).dense(element).tobytes()[: element.dtype.itemsize].hex()
 
     def packing(self, at: int) -> tuple[Kernel, Kernel, list[str], int]:
         """What packs a packable operand and what multiplies by its panels, their texts, and the call's operands."""

@@ -39,14 +39,15 @@ class Start(NamedTuple):
 class Manifest(NamedTuple):
     """The calls of one step in order, the size of the arena, and the buffers whose pointers the caller gives.
 
-    `numbers` are the rows that are one number at every place, those of them in `whole` in a buffer that is written out.
+    `numbers` are the rows that are one number at every place, as the digits of its bytes; those of them in `whole` are
+    in a buffer that is written out.
     `pieces` are the texts, as the loader knows them.
     """
 
     starts: list[Start]
     arena_bytes: int
     buffers: list[int]
-    numbers: dict[int, float]
+    numbers: dict[int, str]
     whole: Collection[int]
     pieces: list[Piece]
 

@@ -56,7 +56,7 @@ class Profile(NamedTuple):
 def profiled(executable: Executable, sources: Mapping[int, Tensor]) -> Profile:
     """Times the groups of a run over these sources, which it changes where the run does."""
     table = executable.table()
-    executable.point(table, sources)
+    executable.point(table, sources, is_settled=False)
     results = executable.ready(table)
     pool().ready()
     whole = min(_elapsed_s(enter(), table.argument) for _ in range(ROUNDS))
@@ -98,10 +98,9 @@ def _groups(executable: Executable, elapsed_s: Sequence[float]) -> list[GroupTim
 
 
 def _group(lowering: Lowering, group: Group, kernels: str, elapsed_s: float) -> GroupTime:
-    rows = lowering.spec.rows
-    names = " ".join(f"{row}:{rows[row].opcode.name}" for row in group.rows)
     moved = sum(_bytes(lowering, row) for row in (*group.reads, *group.writes))
-    return GroupTime(names, kernels, elapsed_s, sum(_operations(lowering, row) for row in group.rows), moved)
+    operations = sum(_operations(lowering, row) for row in group.rows)
+    return GroupTime(lowering.told(group.rows), kernels, elapsed_s, operations, moved)
 
 
 def _bytes(lowering: Lowering, row: int) -> int:

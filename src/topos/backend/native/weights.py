@@ -1,8 +1,8 @@
 """Weights packed once: panels beside the immutable tensor that they were made of, for the products of plans.
 
 From the second run over the same tensor on, a product of few rows finds its right operand packed. Panels belong to the
-tensor and go with it. They are made of memory that topos allocated itself: what `Tensor.frozen` shares may change behind
-the back of whoever shares it, and is packed anew by every run.
+tensor and go with it. They are made of memory that topos allocated itself: what `Tensor.frozen` shares may change
+behind the back of whoever shares it, and is packed anew by every run.
 """
 
 from __future__ import annotations
@@ -69,11 +69,14 @@ class Weights:
         return bool(self._packable)
 
     def point(self, table: Table, sources: Mapping[int, Tensor]) -> bool:
-        """Lets a table's calls run over panels, where there are any; answers whether no more would be found again."""
+        """Lets a table's calls run over panels, where there are any; answers whether no more would be found again.
+
+        `sources` are the payloads that nobody writes to any more.
+        """
         is_settled = True
         for at, (weight, place) in enumerate(zip(self._packable, table.weighted, strict=True)):
-            tensor = self._leaves[weight.row] if weight.row in self._leaves else sources[weight.row]
-            panels, may_come = self._found(at, weight, tensor)
+            tensor = self._leaves[weight.row] if weight.row in self._leaves else sources.get(weight.row)
+            panels, may_come = (None, False) if tensor is None else self._found(at, weight, tensor)
             is_settled &= not may_come
             if panels is None:
                 table.restore(place)
