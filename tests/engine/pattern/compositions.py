@@ -175,6 +175,18 @@ def entropy_of_rows(source: Sources) -> Value:
     return -source.ids(6, 4).select(source(6, 4).log_softmax(1), 0.0).sum_along(1)
 
 
+def mean_of_rows(source: Sources) -> Value:
+    return -source.ids(6, 4).select(source(6, 4).log_softmax(1), 0.0).sum_along(1).mean()
+
+
+def mean_of_losses(source: Sources) -> Value:
+    return (-source.ids(6, 4).select(source(6, 4).log_softmax(1), 0.0).sum_along(1)).mean()
+
+
+def mean_of_terms(source: Sources) -> Value:
+    return (-source.ids(6, 4).select(source(6, 4).log_softmax(1), 0.0)).sum() / 6
+
+
 def entropy_of_chances(source: Sources) -> Value:
     return -source.ids(6, 4).select(source(6, 4).softmax(1).ln(), 0.0).sum() / 6
 
@@ -196,6 +208,13 @@ def attention(mask: str = "", scale: float = 0.5, divided: bool = False, transpo
         return scores.softmax(-1) @ value
 
     return compose
+
+
+def attention_by_names(source: Sources) -> Value:
+    query, key, value = source(2, 3, 5, 4), source(2, 3, 7, 4), source(2, 3, 7, 4)
+    scores = einsum("bhqd,bhkd->bhqk", query, key) * 0.5
+    kept = source.tape.leaf(np.tril(np.ones((5, 7)), 2)).broadcast_to(scores.shape)
+    return einsum("bhqk,bhkd->bhqd", where(kept, scores, -np.inf).softmax(3), value)
 
 
 # joins
@@ -240,6 +259,10 @@ FORMS: dict[str, tuple[Compose, list[str]]] = {
     "cross entropy": (mean_entropy, ["cross entropy"]),
     "cross entropy of rows": (entropy_of_rows, ["cross entropy"]),
     "cross entropy of chances": (entropy_of_chances, ["cross entropy"]),
+    "cross entropy, mean of rows": (mean_of_rows, ["cross entropy"]),
+    "cross entropy, mean of losses": (mean_of_losses, ["cross entropy"]),
+    "cross entropy, mean of terms": (mean_of_terms, ["cross entropy"]),
+    "attention, einsum": (attention_by_names, ["attention"]),
     "attention": (attention(), ["attention"]),
     "attention, divided": (attention(divided=True, transposed=True), ["attention"]),
     "attention, unscaled": (attention(scale=1), ["attention"]),

@@ -93,11 +93,13 @@ def attended(pattern: Pattern, operands: Operands) -> Array:
     parameters = pattern.parameters
     key = operands["transposed key"] if "transposed key" in operands else operands["key"].swapaxes(-1, -2)
     scores = operands["query"] @ key * parameters.get("scale", 1.0) / parameters.get("divisor", 1.0)
+    shape = scores.shape
+    scores = scores.reshape([*parameters["rows"], -1])
     if "mask" in parameters:
         mask = np.broadcast_to(np.expand_dims(operands["mask"], parameters["mask_axes"]), scores.shape)
         scores = scores + mask if parameters["mask"] == "added" else np.where(mask, scores, parameters["fill"])
     powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True) @ operands["value"]
+    return (powers / powers.sum(-1, keepdims=True)).reshape(shape) @ operands["value"]
 
 
 MEANINGS: dict[str, Callable[[Pattern, Operands], Array]] = {

@@ -43,10 +43,9 @@ def assert_holds(network: Network, results: list[Symbol], scheduled: list[int], 
     assert fused.isdisjoint(symbol.index for symbol in results)
     there = {row for row in scheduled if not rows[row].operands}
     for row in scheduled:
-        if row not in fused:
-            assert there.issuperset(election.reads.get(row, rows[row].operands))
-            there.update(election.born.get(row, (row,)))
-            assert row in there
+        assert there.issuperset(election.reads.get(row, rows[row].operands))
+        there.update(election.born.get(row, (row,)))
+    assert there.issuperset(row for row in scheduled if row not in fused)
     assert there.isdisjoint(fused - {row for row in fused if not rows[row].operands})
     computed = [row for match in election.matches for row in match.nodes]
     assert len(computed) == len(set(computed))

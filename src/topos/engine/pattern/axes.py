@@ -88,6 +88,29 @@ def _squeezed(axes: list[Any], shape: Shape, operand: Shape) -> list[Any] | None
     return [next(names)[0] if extent != 1 else None for extent in operand]
 
 
+class Regrouped(Term):
+    """A value whose leading axes, all but the last two, were joined or taken apart, or not."""
+
+    def __init__(self, operand: Term) -> None:
+        self.operand = operand
+
+    def _roots(self) -> frozenset[type[Opcode]]:
+        return self.operand.roots | {Reshape} if self.operand.roots else frozenset()
+
+    def _needs(self) -> frozenset[type[Opcode]]:
+        return self.operand.needs
+
+    def ways(self, columns: Columns, row: int, found: Found) -> Iterator[Found]:
+        shape = columns.rows[row].shape
+        yield from self.operand.matches(columns, row, found)
+        while isinstance(columns.rows[row].opcode, Reshape):
+            found = found.covering(row)
+            (row,) = columns.rows[row].operands
+            if columns.rows[row].shape[-2:] != shape[-2:]:
+                return
+            yield from self.operand.matches(columns, row, found)
+
+
 class Transposed(Term):
     """A value with its last two axes swapped."""
 

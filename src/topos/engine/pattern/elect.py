@@ -12,9 +12,9 @@ from topos.graph.spec import Row
 class Election(NamedTuple):
     """The matches that were elected over a schedule.
 
-    `fused` are the rows that are worked out inside matches and stored nowhere. All that a match hands out is there at
-    the first of those rows, which then reads what the match reads: `reads` and `born` are, for every row of which that
-    is not what the spec says, what is read and what values there are at it.
+    `fused` are the rows that are worked out inside matches and stored nowhere. A match is computed at one of its rows,
+    where all that it reads is read, and all that it hands out is there: `reads` and `born` are what is read at a row and
+    what values come with it, for every row of which that is not what the spec says.
     """
 
     matches: tuple[Match, ...]
@@ -36,19 +36,18 @@ def elect(
     match that works the row out again.
     """
     asked_for = frozenset(scheduled)
-    known = [_scheduled(match, asked_for) for match in candidates if match.formula in repertoire]
+    known = [_scheduled(match, asked_for, rows) for match in candidates if match.formula in repertoire]
     left = sorted((match for match in known if match is not None), key=lambda match: (-len(match.rows), match.root))
     while True:
         chosen = _apart(left)
         ballot = _Ballot(rows, scheduled, chosen, declared)
-        declined = [match for match in chosen if not ballot.stands(match)]
-        if not declined:
+        out = {id(match) for at, match in enumerate(chosen) if not ballot.stands(at)}
+        if not out:
             return ballot.election()
-        out = {id(match) for match in declined}
         left = [match for match in left if id(match) not in out]
 
 
-def _scheduled(match: Match, scheduled: Set[int]) -> Match | None:
+def _scheduled(match: Match, scheduled: Set[int], rows: Sequence[Row]) -> Match | None:
     """What of a match a schedule asks for: a gradient that nobody asks for is left out."""
     results = {name: row for name, row in match.results.items() if row in scheduled}
     root = match.root
@@ -57,7 +56,8 @@ def _scheduled(match: Match, scheduled: Set[int]) -> Match | None:
             return None
         root = max(results.values())
     nodes, views, again = (part & scheduled for part in (match.nodes, match.views, match.again))
-    operands = {name: row for name, row in match.operands.items() if row in scheduled}
+    read = {operand for part in (nodes, views, again) for row in part for operand in rows[row].operands}
+    operands = {name: row for name, row in match.operands.items() if row in read}
     return match._replace(root=root, nodes=nodes, views=views, again=again, results=results, operands=operands)
 
 
@@ -94,6 +94,7 @@ class _Ballot:
         for row in sorted(self.covers, reverse=True):
             if self._is_fused(row):
                 self.fused.add(row)
+        self.moments = self._moments()
 
     def _is_fused(self, row: int) -> bool:
         """Whether whoever reads a row is part of matches that work it out themselves."""
@@ -104,11 +105,37 @@ class _Ballot:
     def _is_inside(self, row: int, reader: int) -> bool:
         return (reader in self.fused or reader in self.computed) and self.covers[reader] <= self.covers[row]
 
-    def stands(self, match: Match) -> bool:
-        """Whether nothing of a match is missed outside, and all that it reads is there before it hands anything out."""
+    def stands(self, at: int) -> bool:
+        """Whether nothing of a match is missed outside, and all that it reads is there before anybody reads of it."""
+        match, moment = self.matches[at], self.moments[at]
         inner = (match.nodes | match.views) - match.stored
-        computed = [row for row in self._read(match) if self.rows[row].operands]
-        return inner <= self.fused and max(computed, default=-1) < min(match.stored - self.fused)
+        return moment is not None and inner <= self.fused and moment < self._deadline(at)
+
+    def _moments(self) -> list[int | None]:
+        """When each match is computed: at the first row that it hands out after all that it reads, or at any other."""
+        moments: list[int | None] = [None] * len(self.matches)
+        there: dict[int, int] = {}
+        handed = [sorted(match.stored - self.fused) for match in self.matches]
+        for at in sorted(range(len(self.matches)), key=lambda at: handed[at]):
+            read = [there.get(row, row) for row in self._read(self.matches[at]) if self.rows[row].operands]
+            latest = max(read, default=-1)
+            own = [*handed[at], *sorted(row for row in self.matches[at].nodes if row > handed[at][0])]
+            moments[at] = next((row for row in own if row > latest), None)
+            there |= dict.fromkeys(handed[at], moments[at] or 0)
+        return moments
+
+    def _deadline(self, at: int) -> int:
+        """The first time at which somebody else reads what a match hands out."""
+        outside = (q for row in self.matches[at].stored - self.fused for q in self.readers[row])
+        others = ((q, self.covers.get(q, set())) for q in outside)
+        return min((self._time(q) for q, holders in others if at not in holders), default=len(self.rows))
+
+    def _time(self, row: int) -> int:
+        """When a row is evaluated, or the first match of which it is a part."""
+        if row not in self.fused and row not in self.computed:
+            return row
+        moments = [self.moments[at] for at in self.covers[row]]
+        return min((moment for moment in moments if moment is not None), default=row)
 
     def _read(self, match: Match) -> set[int]:
         """What a match reads and does not work out."""
@@ -117,11 +144,13 @@ class _Ballot:
 
     def election(self) -> Election:
         reads: dict[int, tuple[int, ...]] = dict.fromkeys(self.fused, ())
-        born = dict(reads)
         for match in self.matches:
-            handed = sorted(match.stored - self.fused)
-            reads |= {**dict.fromkeys(handed, ()), handed[0]: tuple(sorted(self._read(match)))}
-            born |= {**dict.fromkeys(handed, ()), handed[0]: tuple(handed)}
+            reads |= dict.fromkeys(match.stored - self.fused, ())
+        born = dict(reads)
+        for match, moment in zip(self.matches, self.moments, strict=True):
+            assert moment is not None  # only those that stand come here
+            reads[moment] = tuple(sorted(self._read(match)))
+            born[moment] = tuple(sorted(match.stored - self.fused))
         matches = tuple(sorted(self.matches, key=lambda match: match.root))
         return Election(matches, frozenset(self.fused), reads, born)
 

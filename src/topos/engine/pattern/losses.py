@@ -24,16 +24,12 @@ def _forms() -> Iterator[Form]:
     x = Variable("scores")
     chances = Either(Instruction(LogSoftmax, x, facts={"axis": "axis"}), Instruction(Ln, softmax(x)))
     picked = Instruction(Select, Variable("labels"), chances, Constant(value=0.0))
+    each = Either(picked, sums(picked, "summed"))
+    total = Either(Instruction(Sum, each), sums(picked, "summed"))
+    negated = Instruction(Sum, Either(-each, sums(-picked, "summed")))
     count = Constant("divisor")
-
-    def total(term: Term) -> Term:
-        return Either(Instruction(Sum, term), sums(term, "summed"))
-
-    negated = total(-picked)
-    for term in (-total(picked) / count, -(total(picked) / count), negated / count, -total(picked)):
+    for term in (-total / count, -(total / count), negated / count, -total, negated, sums(-picked, "summed")):
         yield Form(term, _told)
-    yield Form(Instruction(Sum, -picked), _told)
-    yield Form(sums(-picked, "summed"), _told)
 
 
 def _told(columns: Columns, row: int, found: Found) -> Told | None:
