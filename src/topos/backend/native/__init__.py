@@ -5,11 +5,13 @@ The stages, in the order in which they are read; each is given what the one befo
 1.  `lowered`        From an entry or a schedule to an `Executable`, or the reason why there is none.
 2.  `views`          Where a value is read: movement as an affine map to a buffer. Beside it, what is never written out:
                      `padding`, `selections`, `widening`, and additions of zero (`signs`).
-3.  `groups`         Which rows become one kernel, by `placement` and `absorption`; what they weigh (`costs`).
+3.  `groups`         Which rows become one kernel, by `placement` and `absorption`; what they weigh (`costs`). Which of
+                     them run together, a block of rows at a time: `cascades` (`cascade_crossing`, `cascade_remade`).
+                     Whose results lie where a copy of them would: `destinations`.
 4.  `writers`        The kernel of each group, by kind, where `reading` says that there is one:
                      `loops` (elementwise), `panels`, `whole`, `reductions`, `passes` and `rows` (sums and maxima),
-                     `contractions` and the package `products`, `copies`, `indexing`, `windows`, and `replacing` (a few
-                     rows of a carried buffer).
+                     `contractions` and the package `products`, `copies`, `indexing`, `windows`, `replacing` (a few
+                     rows of a carried buffer), and `cascade_kernel` (`cascade_block`, `cascade_reach`).
 5.  What they write with: `nest` (axes, operands, memory, tiles; `reads`, `stream`), `evaluator` (bodies in registers),
                      `arithmetic` and `bodies` (an element's operations), `vocabulary` (the words of the elementary
                      functions), `text` and `registers` (LLVM's syntax), `kernel` (a text with its name).

@@ -214,10 +214,13 @@ class Lowering:
         return groups
 
     def describe(self) -> str:
-        """One line per group: its rows, what it reads and stores, its axis, and why it is not part of another."""
+        """One line per group: its rows by stage, what it reads and stores, its axis, why it is no part of another."""
         lines = []
         for at, group in enumerate(self.groups):
-            names = " ".join(f"{row}:{self.spec.rows[row].opcode.name}" for row in group.rows)
+            stages = [
+                [f"{row}:{self.spec.rows[row].opcode.name}" for row in stage.rows] for stage in group.stages or [group]
+            ]
+            names = " | ".join(" ".join(stage) for stage in stages)
             reads, writes = (", ".join(map(str, part)) for part in (group.reads, group.writes))
             axis = "" if group.axis is None else " whole" if group.axis == WHOLE else f" along {group.axis}"
             told = f"{at:>4}  {group.shape!s:13}{axis}  {names}  reads {reads or 'nothing'}  stores {writes}"
