@@ -276,6 +276,11 @@ NEAR = {
     "part of the rows": lambda q, k, v: (q @ k.transpose()).softmax(-1).narrow(0, 3, 9) @ v,
     "flipped shapes": lambda q, k, v: (q @ k.transpose()).softmax(-1).reshape([64, 40]) @ q,
     "the right operand depends on it": lambda q, k, v: (s := (q @ k.transpose()).softmax(-1)) @ (s.transpose() @ q),
+    "of one number": lambda q, k, v: (q.one_like() @ k.transpose()).softmax(-1) @ v,
+    "by one number": lambda q, k, v: (q @ k.transpose().one_like()).exp() @ v.one_like(),
+    "no terms": lambda q, k, v: (q.narrow(1, 0, 0) @ k.narrow(1, 0, 0).transpose()).softmax(-1) @ v,
+    "no columns": lambda q, k, v: (q @ k.transpose()).softmax(-1) @ v.narrow(1, 0, 0),
+    "no keys": lambda q, k, v: (q @ k.narrow(0, 0, 0).transpose()).softmax(-1) @ v.narrow(0, 0, 0),
     "of itself": lambda q, k, v: (s := (q @ q.transpose()).softmax(-1)) @ s,
 }
 

@@ -6,15 +6,17 @@ The stages, in the order in which they are read; each is given what the one befo
                      `fingerprint` from the cache, as a `manifest`, or by `making` it in the stages 2 to 6.
 2.  `views`          Where a value is read: movement as an affine map to a buffer. Beside it, what is never written out:
                      `padding`, `selections`, `widening`, and additions of zero (`signs`).
-3.  `groups`         Which rows become one kernel, by `placement`, `absorption` and `prologues`; what they weigh
-                     (`costs`). In which order of their places rows are computed: `rearranging`, by the `arrangement` of
-                     what they read. What is worked out again where it is read: `recomputing`. Windows that products
-                     read where they lie: `gridding`. Groups that run block of rows by block of rows: `cascades`; copies
-                     that nobody has to make: `destinations`.
+3.  `groups`         Which rows become one kernel, by `placement` of `drafts`, `absorption` and `prologues`; what they
+                     weigh (`costs`). In which order of their places rows are computed: `rearranging`, by the
+                     `arrangement` of what they read. What is worked out again where it is read: `recomputing`. Windows
+                     that products read where they lie: `gridding`. Which groups run together, a block of rows at a time:
+                     `cascades` (`cascade_crossing`, `cascade_remade`). Whose results lie where a copy of them would:
+                     `destinations`.
 4.  `writers`        The kernel of each group, by kind, where `reading` says that there is one:
                      `loops` (elementwise), `panels`, `phases`, `whole`, `reductions`, `passes` and `rows` (sums and
                      maxima), `contractions`, `operands` and the package `products`, `copies`, `indexing`, `windows`,
-                     `cascade_kernel`, and `replacing` (a few rows of a carried buffer).
+                     `cascade_kernel` (`cascade_block`, `cascade_reach`), and `replacing` (a few rows of a carried
+                     buffer).
 5.  What they write with: `nest` (axes, operands, memory, tiles; `reads`, `stream`), `evaluator` (bodies in registers),
                      `arithmetic` and `bodies` (an element's operations), `vocabulary` and `lookup` (the words of the
                      elementary functions), `text` and `registers` (LLVM's syntax), `kernel` (a text with its name).

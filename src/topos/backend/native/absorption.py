@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import chain
 
-from topos.backend.native.placement import MOST_ROWS, Draft, Placement
+from topos.backend.native.drafts import MOST_ROWS, Draft
+from topos.backend.native.placement import Placement
 from topos.backend.native.views import View
 from topos.graph.spec import Spec
 

@@ -11,8 +11,8 @@ from math import prod
 
 from topos.backend.native.cascade_crossing import Crossing
 from topos.backend.native.cascade_remade import remade
+from topos.backend.native.drafts import WHOLE
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.placement import WHOLE
 from topos.backend.native.views import View, dense_strides
 from topos.op import Cast, Elementwise, MatMul
 from topos.shape import Shape
@@ -117,6 +117,9 @@ class _Search:
                     return False
                 if at in stages and (view.guards or self.lowering.is_one_hot(operand)):
                     return False
+        products = [self.groups[at].rows[0] for at in stages if self._is_product(self.groups[at])]
+        if any(operand in self.lowering.constants for row in products for operand in self._operands(row)):
+            return False
         operands = [o for at in stages for row in self.groups[at].rows for o in self._operands(row)]
         return all(operands.count(right) == 1 for right in rights)
 

@@ -54,7 +54,7 @@ class _Copy:
         return self._is_product(home) and all(lowering.views[operand].row != self.base for operand in reads)
 
     def _is_product(self, home: Group) -> bool:
-        """Whether the base is what a product's group stores, or a product among stages that none of them reads."""
+        """Whether a product stores the base, or one among several stages of which none reads it."""
         stages = home.stages or (home,)
         stage = next(stage for stage in stages if self.base in stage.writes)
         inside = {self.lowering.views[operand].row for one in stages for operand in one.reads}

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from topos.backend.native.absorption import absorb
+from topos.backend.native.drafts import WHOLE
 from topos.backend.native.gridding import gridded, gridded_rows, turned
 from topos.backend.native.padding import inlined_pads, padded
-from topos.backend.native.placement import WHOLE, Placement
+from topos.backend.native.placement import Placement
 from topos.backend.native.prologues import Prologue, Prologues
 from topos.backend.native.rearranging import Rearranging, settled_rows
 from topos.backend.native.recomputing import Recomputing
@@ -237,10 +238,10 @@ class Lowering:
         return groups
 
     def describe(self) -> str:
-        """One line per group: its rows, what it reads and stores, its axis, and why it is not part of another."""
+        """One line per group: its rows by stage, what it reads and stores, its axis, why it is no part of another."""
         lines = []
         for at, group in enumerate(self.groups):
-            names = self.told(group.rows)
+            names = " | ".join(self.told(stage.rows) for stage in group.stages or [group])
             for position, prologue in sorted(group.prologues.items()):
                 names += f"  {'left' if position == 0 else 'right'} operand packed as {self.told(prologue.rows)}"
             reads, writes = (", ".join(str(self.recorded(row)) for row in part) for part in (group.reads, group.writes))

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from topos.backend.native.costs import is_dear
-from topos.backend.native.placement import LARGE, MOST_ROWS, Draft, Placement
+from topos.backend.native.drafts import MOST_ROWS, Draft
+from topos.backend.native.placement import LARGE, Placement
 from topos.backend.native.views import View, dense
 from topos.graph.spec import Spec
 from topos.op import Elementwise

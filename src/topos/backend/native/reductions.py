@@ -9,11 +9,11 @@ from math import prod
 
 from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.costs import is_dear, lanes_up_to
+from topos.backend.native.drafts import WHOLE
 from topos.backend.native.evaluator import Evaluator, Value
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.nest import Frame
 from topos.backend.native.passes import Gathered, Passes
-from topos.backend.native.placement import WHOLE
 from topos.backend.native.reads import Place
 from topos.backend.native.registers import Integer, Operand
 from topos.backend.native.rows import LANES, Accumulator, Across, Along, finite_or_zero

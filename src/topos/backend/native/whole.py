@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from topos.backend.native.costs import weight
+from topos.backend.native.drafts import SMALL
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.panels import row_group
 from topos.backend.native.passes import Gathered
-from topos.backend.native.placement import SMALL
 from topos.backend.native.program import Call
 from topos.backend.native.reads import Place, Read
 from topos.backend.native.reductions import Rows

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from topos.backend.native import contractions, copies, indexing, loops, windows
 from topos.backend.native.cascade_kernel import cascade
+from topos.backend.native.drafts import WHOLE
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.panels import row_group
-from topos.backend.native.placement import WHOLE
 from topos.backend.native.program import Call
 from topos.backend.native.reading import has_reading
 from topos.backend.native.target import Target
