@@ -44,12 +44,14 @@ class Executable:
         library: Library | None,
         results: Iterable[int],
         making: Callable[[], Making],
+        constants: Mapping[int, Tensor],
     ) -> None:
         self.spec = spec
         self.manifest = manifest
         self.library = library
         self.making = making
         self._enter = enter()
+        self._numbers = constants
         self._constants = self._found_constants()
         slots = [(row, slot) for slot, row in enumerate(manifest.buffers, FIRST_BUFFER) if row not in self._constants]
         self._sources = [(row, slot) for row, slot in slots if row >= 0 and not spec.rows[row].operands]
@@ -132,11 +134,14 @@ class Executable:
         return found
 
     def _number(self, row: int) -> Tensor:
+        if row in self._numbers:  # a user's element may read a Python number otherwise
+            return self._numbers[row]
         return Tensor(self.manifest.numbers.get(row, 0.0), self.spec.element_of(row))
 
     def _filled(self, row: int, leading: tuple[int, ...] = ()) -> Tensor:
         """A row that no kernel writes, behind leading axes: one number at every place, or no place at all."""
-        return Tensor.filled((*leading, *self.spec.rows[row].shape), self._number(row), self.spec.element_of(row))
+        element = self.spec.element_of(row)
+        return Tensor.filled((*leading, *self.spec.rows[row].shape), self._number(row).convert(element), element)
 
     def explain(self) -> str:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""

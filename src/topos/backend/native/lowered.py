@@ -116,7 +116,8 @@ class _Schedule:
         return self._ready(found, library)
 
     def _ready(self, found: Manifest, library: Library) -> Executable:
-        return Executable(self._spec, found, library, self._results, self.making)
+        constants = self._made.lowering.constants if self._made else {}
+        return Executable(self._spec, found, library, self._results, self.making, constants)
 
     def making(self) -> Making:
         """The program with its texts, made again where it came from the cache."""
