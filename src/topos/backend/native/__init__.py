@@ -9,7 +9,7 @@ The stages, in the order in which they are read; each is given what the one befo
 3.  `groups`         Which rows become one kernel, by `placement` of `drafts`, `absorption` and `prologues`; what they
                      weigh (`costs`). In which order of their places rows are computed: `rearranging`, by the
                      `arrangement` of what they read. What is worked out again where it is read: `recomputing`. Windows
-                     that products read where they lie: `gridding`. Which groups run together, a block of rows at a time:
+                     that products read where they lie: `gridding`. Which groups run together, block of rows by block:
                      `cascades` (`cascade_crossing`, `cascade_remade`). Whose results lie where a copy of them would:
                      `destinations`.
 4.  `writers`        The kernel of each group, by kind, where `reading` says that there is one:
