@@ -77,10 +77,16 @@ def test_values_worked_out_again_have_the_bits(model: Model, element: Element) -
     assert check_kernels(network.spec, kept, values_of(network, {}), target_named("host")) == []
 
 
-def test_only_what_others_are_made_of_is_stored() -> None:
-    found = lowering(*recorded(standard))
-    assert "Div" not in stored(found)
-    assert "Sub" in stored(found)
+def test_what_is_made_of_stored_values_is_not_stored() -> None:
+    tape = Tape()
+    x, w = tape.parameter(np.ones(SHAPE)), tape.parameter(np.ones((SHAPE[1], 7)))
+    base = x * x
+    y = base * 2.0 + 1.0
+    total = (base @ w).sum_along(1)
+    kept = [(y.tanh() @ w).symbol().index, (y - total.broadcast_along(1, SHAPE[1])).symbol().index]
+    found = lowering(tape.into_network(), kept)
+    assert stored(found) == {"Mul", "Tanh"}
+    assert [found.spec.rows[row].opcode.name for row in found.groups[-1].rows] == ["Mul", "Add", "Sub"]
 
 
 def test_what_is_read_elsewhere_or_dear_is_stored() -> None:
