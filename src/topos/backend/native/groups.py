@@ -18,6 +18,7 @@ from topos.backend.native.gridding import gridded, gridded_rows, turned
 from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import Placement
 from topos.backend.native.prologues import Prologue, Prologues
+from topos.backend.native.readers import Readers
 from topos.backend.native.rearranging import Rearranging, settled_rows
 from topos.backend.native.recomputing import Recomputing
 from topos.backend.native.registers import Operand
@@ -83,9 +84,10 @@ class Lowering:
         for row in scheduled:
             self._place(row)
             self._signs.meet(row)
-        absorb(self._placement, self.spec, self.views, self.kept)
-        Recomputing(self._placement, self.spec, self.views, self.kept).run()
-        Prologues(self._placement, self.spec, self.views, self._widened, self.kept).fold()
+        readers = Readers(self._placement, self.spec, self.views)
+        absorb(self._placement, self.spec, self.views, self.kept, readers)
+        Recomputing(self._placement, self.spec, self.views, self.kept, readers).run()
+        Prologues(self._placement, self.spec, self.views, self._widened, self.kept, readers).fold()
         self.groups = self._groups()
 
     def view(self, row: int) -> View:
