@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import NamedTuple
 
+from topos.backend.native.views import View
 from topos.graph.spec import Spec
 from topos.shape import Shape
 
@@ -16,6 +17,16 @@ SMALL = 1 << 13
 """Elements that one thread sums by itself, so that their sum can be read in the same kernel."""
 LONG = 8
 """Places of a row from which on what is done once per row takes no time."""
+
+
+class Prologue(NamedTuple):
+    """The rows of an operand, in order; the last is the operand, but for movement. `leaves` are what they read.
+
+    Each leaf has the view that the product has of it: moved as the operand is.
+    """
+
+    rows: list[int]
+    leaves: dict[int, View]
 
 
 class Draft:
@@ -32,7 +43,7 @@ class Draft:
         self.why = why
         self.rows: list[int] = []
         self.latest = 0
-        self.prologues: dict[int, Any] = {}
+        self.prologues: dict[int, Prologue] = {}
         self.axis: int | None = None
         self.row_shape: Shape | None = None
         if axis is not None:

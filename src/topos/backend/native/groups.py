@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from topos.backend.native.absorption import absorb
-from topos.backend.native.drafts import WHOLE
+from topos.backend.native.drafts import WHOLE, Prologue
 from topos.backend.native.gridding import gridded, gridded_rows, turned
 from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import Placement
-from topos.backend.native.prologues import Prologue, Prologues
+from topos.backend.native.prologues import Prologues
 from topos.backend.native.readers import Readers
 from topos.backend.native.rearranging import Rearranging, settled_rows
 from topos.backend.native.recomputing import Recomputing

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from topos.backend.native.costs import is_dear
+from topos.backend.native.drafts import Prologue
 from topos.backend.native.placement import Placement
 from topos.backend.native.readers import Readers
 from topos.backend.native.views import View, moved
@@ -23,16 +23,6 @@ FEW_USES = 8
 """Products of a number: where they are fewer, packing it costs more than they do."""
 LEAST_OF_FEW_USES = 1 << 18
 """Numbers of such an operand: a smaller one stays in the caches when it is stored."""
-
-
-class Prologue(NamedTuple):
-    """The rows of an operand, in order; the last is the operand, but for movement. `leaves` are what they read.
-
-    Each leaf has the view that the product has of it: moved as the operand is.
-    """
-
-    rows: list[int]
-    leaves: dict[int, View]
 
 
 class Prologues:
