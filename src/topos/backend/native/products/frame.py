@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from topos.backend.native.kernel import head
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.regions import Regions, base
 from topos.backend.native.products.text import Text
@@ -70,7 +71,7 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
 
         text.loop(first, end, step, lambda product, _: few(product))
     calls = f" {CALLS}" if regions is not None else ""
-    return text.function(f"void @{kind.name}(ptr %arguments, i64 %tile, i64 %worker) nounwind{calls}")
+    return text.function(f"{head(kind.name)}{calls}")
 
 
 def argument(text: Text, place: int) -> str:

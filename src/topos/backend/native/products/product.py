@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from topos.backend.native.kernel import Kernel, named
+from topos.backend.native.kernel import Kernel, head, named
 from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.dots import dots
 from topos.backend.native.products.elect import elect, elect_stage
@@ -122,7 +122,7 @@ def _kernels(kind: Kind, target: Target) -> list[Kernel]:
 
 def _text(kind: Kind, target: Target) -> str:
     if kind.choice.kind == "nothing":
-        return f"define void @{kind.name}(ptr %arguments, i64 %tile, i64 %worker) nounwind {{\n  ret void\n}}\n"
+        return f"define {head(kind.name)} {{\n  ret void\n}}\n"
     if kind.choice.kind == "zeros":
         return zeros(kind)
     if kind.choice.kind in ("lines", "totals"):
