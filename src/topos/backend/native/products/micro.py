@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.grids import OFFSET_BYTES, grid_rows
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
+from topos.reference.products import BLOCK
 
 _AHEAD_BYTES = 1024  # how far ahead of the chains a packed right operand is asked for
 

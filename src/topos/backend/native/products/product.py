@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from topos.backend.native.kernel import Kernel, head, named
-from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.dots import dots
 from topos.backend.native.products.elect import elect, elect_stage
 from topos.backend.native.products.epilogue import Epilogue
@@ -21,6 +20,7 @@ from topos.backend.native.products.terms import block_tasks, is_split, totals, t
 from topos.backend.native.products.tiled import tiled
 from topos.backend.native.products.zeros import zeros
 from topos.backend.native.target import Target
+from topos.reference.products import BLOCK
 
 
 def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None) -> tuple[Kernel, ...]:

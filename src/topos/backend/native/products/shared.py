@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from topos.backend.native.kernel import head
-from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.copies import Copies, left_functions, right_functions
 from topos.backend.native.products.frame import argument, digit, moved, operands
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.regions import Regions, base
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+from topos.reference.products import BLOCK
 
 
 def shared(kind: Kind, target: Target) -> str:
