@@ -30,7 +30,10 @@ class Prologue(NamedTuple):
 
 
 class Draft:
-    """A kernel in the making; `why` says why its first row began it."""
+    """A kernel in the making; `why` says why its first row began it.
+
+    `latest` is how far the spec had been read when its last row was placed.
+    """
 
     __slots__ = ("axis", "is_loop", "is_product", "latest", "prologues", "row_shape", "rows", "shape", "why")
 

@@ -128,7 +128,8 @@ class Lowering:
     # one row after another
     def _place(self, row: int) -> None:
         opcode = self.spec.rows[row].opcode
-        self._placement.now = max(self._placement.now, row) if row < self._recorded else self._placement.now
+        if row < self._recorded:
+            self._placement.reach(row)
         if opcode.is_source:
             self._source(row, opcode)
         elif (rows := self._rearranging.apart(row)) is not None:
