@@ -21,7 +21,9 @@ from topos.element.element import Array, Element
 from topos.reference.fills import zeros
 
 LANES = 32
+"""Of a sum: its term `i` goes to lane `i mod 32`."""
 BLOCK = 512
+"""Terms in one block of a sum; the totals of the blocks are the terms of another one."""
 
 _PIECE = 1 << 19  # numbers taken up at a time: bounds the memory beside the operand, and fits a cache
 _SMALL = 1 << 12  # below it, to look for the best order of axes costs more than it saves

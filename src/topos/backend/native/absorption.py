@@ -7,13 +7,15 @@ from itertools import chain
 
 from topos.backend.native.drafts import MOST_ROWS, Draft
 from topos.backend.native.placement import Placement
+from topos.backend.native.readers import Readers
 from topos.backend.native.views import View
 from topos.graph.spec import Spec
 
 
-def absorb(placement: Placement, spec: Spec, views: Mapping[int, View], kept: Collection[int]) -> None:
+def absorb(
+    placement: Placement, spec: Spec, views: Mapping[int, View], kept: Collection[int], readers: Readers
+) -> None:
     """Puts the rows of such a loop in front of those of its reader, where that can have them in registers."""
-    readers = _readers(placement, spec, views)
     for at, draft in enumerate(placement.drafts):
         if not draft.is_loop or draft.axis is None:
             continue
@@ -29,21 +31,8 @@ def absorb(placement: Placement, spec: Spec, views: Mapping[int, View], kept: Co
                 placement.drafts[home].rows.clear()
 
 
-def _is_free(
-    given: Draft, taker: Draft, kept: Collection[int], readers: Mapping[int, set[int]], allowed: set[int]
-) -> bool:
+def _is_free(given: Draft, taker: Draft, kept: Collection[int], readers: Readers, allowed: set[int]) -> bool:
     if not given.is_loop or given.axis is not None or given.shape != taker.shape or not taker.is_columns():
         return False
     short = len(given.rows) + len(taker.rows) <= MOST_ROWS
-    return short and all(row not in kept and readers.get(row, allowed) <= allowed for row in given.rows)
-
-
-def _readers(placement: Placement, spec: Spec, views: Mapping[int, View]) -> dict[int, set[int]]:
-    """The drafts that read each row."""
-    readers: dict[int, set[int]] = {}
-    for at, draft in enumerate(placement.drafts):
-        for row in draft.rows:
-            for operand in spec.rows[row].operands:
-                if operand in views:
-                    readers.setdefault(views[operand].row, set()).add(at)
-    return readers
+    return short and all(row not in kept and readers.homes(row) <= allowed for row in given.rows)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from math import gcd, prod
 
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.rows import BLOCK
 from topos.backend.native.views import View, dense_strides
 from topos.op import MatMul
+from topos.reference.products import BLOCK
 
 FEWEST_MATRICES = 8
 """Fewer matrices would leave threads without work."""

@@ -12,7 +12,7 @@ from topos.backend.native.cascade_crossing import even_rows
 from topos.backend.native.cascade_reach import Looking, Reach, reach_of
 from topos.backend.native.contractions import matmul
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.kernel import Kernel, named
+from topos.backend.native.kernel import Kernel, head, named
 from topos.backend.native.products import stage as product_stage
 from topos.backend.native.products.frame import argument, digit
 from topos.backend.native.products.regions import base
@@ -101,9 +101,7 @@ class _Cascade:
         stages: dict[str, str] = {}
         for at, kernel in ((at, kernel) for at, call in enumerate(self.calls) for kernel in call.kernels):
             helpers.update(dict.fromkeys(kernel.helpers))
-            head = f"void @{kernel.name}(ptr %arguments, i64 %tile, i64 %worker"
-            further = "%begun" if self.crosses[at] else "%reach"
-            stages[kernel.name] = kernel.text.replace(f"{head})", f"internal {head}, i64 {further}) noinline", 1)
+            stages[kernel.name] = kernel.internal("%begun" if self.crosses[at] else "%reach")
         own: dict[str, str] = {}
 
         def text(name: str) -> str:
@@ -127,7 +125,7 @@ class _Cascade:
         first = text.share("%tile", self.tiles, units)
         end = text.share(text.add("%tile", 1), self.tiles, units)
         text.loop(first, end, 1, lambda unit, _: self._unit(unit))
-        return text.function(f"void @{name}(ptr %arguments, i64 %tile, i64 %worker) nounwind")
+        return text.function(head(name))
 
     def _unit(self, unit: str) -> None:
         """Some blocks of one matrix: what all of them read is packed first."""

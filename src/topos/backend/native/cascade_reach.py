@@ -15,10 +15,10 @@ from topos.backend.native.contractions import product_task
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.products import reaches_terms
 from topos.backend.native.products.text import Text
-from topos.backend.native.rows import LANES
 from topos.backend.native.target import Target
 from topos.op import Div, MaxAlong, Select, Sub, SumAlong
 from topos.op.maps import Exp
+from topos.reference.sums import LANES
 
 _WORDS = {2: ("i16", 0x7F80), 4: ("i32", 0x7F800000), 8: ("i64", 0x7FF0000000000000)}
 """The word of a number of so many bytes, and its exponent."""

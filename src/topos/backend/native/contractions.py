@@ -8,11 +8,11 @@ from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.nest import Frame
-from topos.backend.native.operands import WorkedOut
+from topos.backend.native.operands import WorkedOut, batch_indices
 from topos.backend.native.products import Batch, Definition, Epilogue, Finish, Grid, ProductTask, prepacked, product
 from topos.backend.native.program import Call, Pointer, Weight
 from topos.backend.native.reads import Place
-from topos.backend.native.registers import INT64, Integer, Operand, vector
+from topos.backend.native.registers import INT64, Operand, vector
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.views import View
@@ -139,7 +139,8 @@ class _Finish:
                 map[-2:] = map[:-3:-1]
         row, column = Operand(INT64, "%row"), Operand(INT64, "%column")
         across, along = (column, row) if finish.along_rows else (row, column)
-        place = Place((*self._batch(frame), across), along, None if finish.active == finish.lanes else finish.active)
+        outer = (*batch_indices(frame.function, self.group.shape[:-2]), across)
+        place = Place(outer, along, None if finish.active == finish.lanes else finish.active)
         first = self.group.rows[0]
         m = frame.arithmetic(frame.element(first))
         held = {first: frame.reading.lanes_of(Operand(vector(m.item, finish.lanes), "%value"))}
@@ -148,12 +149,3 @@ class _Finish:
         for result, pointer in self.outputs:
             frame.store(frame.arithmetic(frame.element(result)), held[result], pointer, written[result], place)
         return Definition(frame.function.text(finish.name), tuple(frame.function.helpers))
-
-    def _batch(self, frame: Frame) -> list[Integer]:
-        """The indices of the leading axes, out of the number of the product among them."""
-        indices: list[Integer] = []
-        rest = Operand(INT64, "%batch")
-        for extent in reversed(self.group.shape[:-2]):
-            indices.insert(0, frame.function.let(INT64, f"urem {rest}, {extent}"))
-            rest = frame.function.let(INT64, f"udiv {rest}, {extent}")
-        return indices

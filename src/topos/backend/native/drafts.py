@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import NamedTuple
 
+from topos.backend.native.views import View
 from topos.graph.spec import Spec
 from topos.shape import Shape
 
@@ -18,8 +19,21 @@ LONG = 8
 """Places of a row from which on what is done once per row takes no time."""
 
 
+class Prologue(NamedTuple):
+    """The rows of an operand, in order; the last is the operand, but for movement. `leaves` are what they read.
+
+    Each leaf has the view that the product has of it: moved as the operand is.
+    """
+
+    rows: list[int]
+    leaves: dict[int, View]
+
+
 class Draft:
-    """A kernel in the making; `why` says why its first row began it."""
+    """A kernel in the making; `why` says why its first row began it.
+
+    `latest` is how far the spec had been read when its last row was placed.
+    """
 
     __slots__ = ("axis", "is_loop", "is_product", "latest", "prologues", "row_shape", "rows", "shape", "why")
 
@@ -32,7 +46,7 @@ class Draft:
         self.why = why
         self.rows: list[int] = []
         self.latest = 0
-        self.prologues: dict[int, Any] = {}
+        self.prologues: dict[int, Prologue] = {}
         self.axis: int | None = None
         self.row_shape: Shape | None = None
         if axis is not None:

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from topos.backend.native.absorption import absorb
-from topos.backend.native.drafts import WHOLE
+from topos.backend.native.drafts import WHOLE, Prologue
 from topos.backend.native.gridding import gridded, gridded_rows, turned
 from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import Placement
-from topos.backend.native.prologues import Prologue, Prologues
+from topos.backend.native.prologues import Prologues
+from topos.backend.native.readers import Readers
 from topos.backend.native.rearranging import Rearranging, settled_rows
 from topos.backend.native.recomputing import Recomputing
 from topos.backend.native.registers import Operand
@@ -83,9 +84,10 @@ class Lowering:
         for row in scheduled:
             self._place(row)
             self._signs.meet(row)
-        absorb(self._placement, self.spec, self.views, self.kept)
-        Recomputing(self._placement, self.spec, self.views, self.kept).run()
-        Prologues(self._placement, self.spec, self.views, self._widened, self.kept).fold()
+        readers = Readers(self._placement, self.spec, self.views)
+        absorb(self._placement, self.spec, self.views, self.kept, readers)
+        Recomputing(self._placement, self.spec, self.views, self.kept, readers).run()
+        Prologues(self._placement, self.spec, self.views, self._widened, self.kept, readers).fold()
         self.groups = self._groups()
 
     def view(self, row: int) -> View:
@@ -126,7 +128,8 @@ class Lowering:
     # one row after another
     def _place(self, row: int) -> None:
         opcode = self.spec.rows[row].opcode
-        self._placement.now = max(self._placement.now, row) if row < self._recorded else self._placement.now
+        if row < self._recorded:
+            self._placement.reach(row)
         if opcode.is_source:
             self._source(row, opcode)
         elif (rows := self._rearranging.apart(row)) is not None:

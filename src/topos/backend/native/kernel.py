@@ -6,9 +6,12 @@ import hashlib
 from collections.abc import Callable
 from typing import NamedTuple
 
+PARAMETERS = "ptr %arguments, i64 %tile, i64 %worker"
+"""What every kernel's function takes."""
+
 
 class Kernel(NamedTuple):
-    """One function `void @name(ptr %arguments, i64 %tile, i64 %worker)` and what it needs.
+    """One function `void @name(PARAMETERS)` and what it needs.
 
     `%arguments` is an array of pointers: the operands' buffers, then the results', then one scratch buffer of
     `scratch_bytes` where that is not 0. Shapes and strides are literals in `text`, so equal work prints an equal
@@ -23,6 +26,16 @@ class Kernel(NamedTuple):
     tiles: int
     scratch_bytes: int = 0
     helpers: tuple[str, ...] = ()
+
+    def internal(self, further: str) -> str:
+        """The text as a function of the module's own, with one `i64` more to be given; `further` is its name there."""
+        begin = f"void @{self.name}({PARAMETERS}"
+        return self.text.replace(f"define {begin})", f"define internal {begin}, i64 {further}) noinline", 1)
+
+
+def head(name: str) -> str:
+    """How the definition of a kernel's function begins, after the word itself."""
+    return f"void @{name}({PARAMETERS}) nounwind"
 
 
 def named(

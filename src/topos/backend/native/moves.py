@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from topos.backend.native.kernel import Kernel, named
+from topos.backend.native.kernel import Kernel, head, named
 
 SHARE = 1 << 18
 """Bytes that are worth a thread's attention."""
 
-_TEXT = """define void @{name}(ptr %arguments, i64 %tile, i64 %worker) nounwind {{
+_TEXT = """define {head} {{
   %from = load ptr, ptr %arguments, align 8
   %second = getelementptr ptr, ptr %arguments, i64 1
   %to = load ptr, ptr %second, align 8
@@ -28,6 +28,5 @@ _HELPERS = (
 
 def moved_bytes(size: int) -> Kernel:
     """A kernel that copies `size` bytes from its first buffer to its second."""
-    return named(
-        "move", lambda name: _TEXT.format(name=name, share=SHARE, size=size), max(1, -(-size // SHARE)), 0, _HELPERS
-    )
+    tiles = max(1, -(-size // SHARE))
+    return named("move", lambda name: _TEXT.format(head=head(name), share=SHARE, size=size), tiles, 0, _HELPERS)

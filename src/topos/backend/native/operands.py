@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from topos.backend.native.drafts import Prologue
 from topos.backend.native.evaluator import Evaluator
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.nest import Frame
 from topos.backend.native.products import Computed, Definition, Line
 from topos.backend.native.products.computed import ROOM_LINE
 from topos.backend.native.program import Pointer
-from topos.backend.native.prologues import Prologue
 from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, POINTER, Integer, Operand
 from topos.backend.native.target import Target
@@ -62,7 +64,7 @@ class WorkedOut:
         if self._is_along_rows:
             for map in [map for read in frame.reads.values() for map in read.maps]:
                 map[-2:] = map[:-3:-1]
-        outer = (*self._batch(function), across)
+        outer = (*batch_indices(function, self._shape[:-2]), across)
         whole = function.let(INT64, f"and i64 {count.text}, {-lanes}")
 
         def vector(index: Integer, existing: Integer | None) -> None:
@@ -84,11 +86,12 @@ class WorkedOut:
         goal = frame.function.offset(Operand(POINTER, "%to"), value.type.of_one(), index)
         frame.function.store(value, goal, value.type.of_one().bytes)
 
-    def _batch(self, function: Function) -> list[Integer]:
-        """The indices of the leading axes, out of the number of the product among them."""
-        indices: list[Integer] = []
-        rest = Operand(INT64, "%batch")
-        for extent in reversed(self._shape[:-2]):
-            indices.insert(0, function.let(INT64, f"urem {rest}, {extent}"))
-            rest = function.let(INT64, f"udiv {rest}, {extent}")
-        return indices
+
+def batch_indices(function: Function, leading: Sequence[int]) -> list[Integer]:
+    """The indices of leading axes, out of `%batch`, the number of a product among them."""
+    indices: list[Integer] = []
+    rest = Operand(INT64, "%batch")
+    for extent in reversed(leading):
+        indices.insert(0, function.let(INT64, f"urem {rest}, {extent}"))
+        rest = function.let(INT64, f"udiv {rest}, {extent}")
+    return indices

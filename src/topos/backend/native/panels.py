@@ -15,10 +15,11 @@ from topos.backend.native.nest import WORK, Frame
 from topos.backend.native.phases import phases, suits_phases
 from topos.backend.native.program import Call
 from topos.backend.native.reductions import Rows
-from topos.backend.native.registers import INT64, Integer, Operand, Type
-from topos.backend.native.rows import BLOCK, LANES, Accumulator, Across
+from topos.backend.native.registers import Integer, Operand, Type
+from topos.backend.native.rows import Accumulator, Across, lane_of
 from topos.backend.native.target import Target
 from topos.backend.native.vocabulary import Lanes
+from topos.reference.sums import BLOCK, LANES
 
 PANEL_BYTES = 1 << 15
 """The lanes of the sums of a panel."""
@@ -83,9 +84,7 @@ class Panels:
         start = function.multiply(at, BLOCK)
 
         def term(index: Integer) -> None:
-            lane = index
-            if terms > LANES:
-                lane = index % LANES if isinstance(index, int) else function.let(INT64, f"and i64 {index.text}, 31")
+            lane = lane_of(function, index, terms)
 
             def one(column: Integer) -> None:
                 rows.begin(outer, function.add(first, column), None)

@@ -17,9 +17,10 @@ from topos.backend.native.passes import Gathered
 from topos.backend.native.program import Call
 from topos.backend.native.reductions import Rows
 from topos.backend.native.registers import INT64, Integer, Operand, Type
-from topos.backend.native.rows import BLOCK, Across
+from topos.backend.native.rows import Across
 from topos.backend.native.target import Target
 from topos.backend.native.vocabulary import Lanes
+from topos.reference.sums import BLOCK
 
 FEW = 8
 """Shares of the columns from which on there is enough to do without blocks."""

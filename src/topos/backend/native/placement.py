@@ -40,8 +40,12 @@ class Placement:
         self.drafts: list[Draft] = []
         self.home: dict[int, int] = {}
         self.across: set[int] = set()
-        self.now = 0  # the row of the spec that is placed
+        self._reached = 0
         self._loops: dict[Shape, list[int]] = {}
+
+    def reach(self, row: int) -> None:
+        """From now on the spec has been read to a row; what is placed next is that row, or stands for it."""
+        self._reached = max(self._reached, row)
 
     def alone(self, row: int, why: str) -> None:
         """A kernel of its own."""
@@ -85,7 +89,7 @@ class Placement:
 
     def _is_over(self, row: int, draft: Draft) -> bool:
         """Whether a draft ends so long before a large row that its value had better not be held all the while."""
-        return self.now - draft.latest > SOON and self._spec.rows[row].shape.volume >= LARGE
+        return self._reached - draft.latest > SOON and self._spec.rows[row].shape.volume >= LARGE
 
     def _joins(self, row: int, draft: Draft, near: bool) -> bool:
         """Whether a loop over its shape is the place for a row; columns are walked for what needs their sums alone."""
@@ -144,7 +148,7 @@ class Placement:
     def _put(self, row: int, at: int) -> None:
         draft = self.drafts[at]
         draft.rows.append(row)
-        draft.latest = self.now
+        draft.latest = self._reached
         self.home[row] = at
         if draft.is_loop and len(draft.rows) == MOST_APART:
             for found in [self._loops.get(shape, []) for shape in {draft.shape, draft.row_shape} if shape is not None]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from topos.backend.native.costs import is_dear
+from topos.backend.native.drafts import Prologue
 from topos.backend.native.placement import Placement
+from topos.backend.native.readers import Readers
 from topos.backend.native.views import View, moved
 from topos.engine.liveness import volume
 from topos.graph.spec import Spec
@@ -24,16 +25,6 @@ LEAST_OF_FEW_USES = 1 << 18
 """Numbers of such an operand: a smaller one stays in the caches when it is stored."""
 
 
-class Prologue(NamedTuple):
-    """The rows of an operand, in order; the last is the operand, but for movement. `leaves` are what they read.
-
-    Each leaf has the view that the product has of it: moved as the operand is.
-    """
-
-    rows: list[int]
-    leaves: dict[int, View]
-
-
 class Prologues:
     """Takes rows out of loops and puts them in front of the products that read them."""
 
@@ -44,13 +35,10 @@ class Prologues:
         views: Mapping[int, View],
         widened: Collection[int],
         kept: Collection[int],
+        readers: Readers,
     ) -> None:
         self._placement, self._spec, self._views = placement, spec, views
-        self._widened, self._kept = widened, kept
-        self._readers: dict[int, set[int]] = {}
-        for row in (row for draft in placement.drafts for row in draft.rows):
-            for base in self._bases(row):
-                self._readers.setdefault(base, set()).add(row)
+        self._widened, self._kept, self._readers = widened, kept, readers
 
     def fold(self) -> None:
         """Every operand of every product that gains by it."""
@@ -72,7 +60,7 @@ class Prologues:
         beside = self._views.get(self._spec.rows[product].operands[1 - position])
         if beside is not None and beside.row == root:
             return None
-        if home is None or not self._is_free(root, home) or self._readers[root] != {product}:
+        if home is None or not self._is_free(root, home) or self._readers.of(root) != {product}:
             return None
         rows = self._cone(root, home)
         if rows is None or not self._pays(rows, home, root):
@@ -99,7 +87,7 @@ class Prologues:
         """What has to be worked out for a row, down to what is stored anyway; `None` where that is too much."""
         found, waiting = {root}, [root]
         while waiting:
-            for base in self._bases(waiting.pop()):
+            for base in self._readers.bases(waiting.pop()):
                 if base in found or self._placement.home.get(base) != home or self._is_stored(base, home):
                     continue
                 if not self._is_free(base, home) or len(found) >= MOST_WORKED_OUT:
@@ -110,7 +98,7 @@ class Prologues:
 
     def _is_stored(self, row: int, home: int) -> bool:
         """Whether a value is in memory whatever is folded: a result, or read by other kernels."""
-        return row in self._kept or any(self._placement.home[reader] != home for reader in self._readers[row])
+        return row in self._kept or bool(self._readers.homes(row) - {home})
 
     def _pays(self, rows: list[int], home: int, root: int) -> bool:
         """Whether its rows are cheap, and nothing but them is what their loop did, or they read no more than it is."""
@@ -119,18 +107,14 @@ class Prologues:
         if len(rows) == len(self._placement.drafts[home].rows):
             return True
         size = self._spec.rows[root].shape.volume
-        outside = {base for row in rows for base in self._bases(row)} - set(rows)
+        outside = {base for row in rows for base in self._readers.bases(row)} - set(rows)
         return sum(volume(self._spec, base) for base in outside) <= size
 
     def _is_taken(self, row: int, rows: list[int]) -> bool:
         """Whether nobody but the rows and their product reads a row."""
-        return row == rows[-1] or self._readers[row] <= set(rows)
+        return row == rows[-1] or self._readers.of(row) <= set(rows)
 
     # how
-    def _bases(self, row: int) -> set[int]:
-        """The buffers that a row reads."""
-        return {self._views[operand].row for operand in self._spec.rows[row].operands if operand in self._views}
-
     def _path(self, operand: int, root: int) -> list[int] | None:
         """The movements from a row to the operand of a product; `None` where there is something else on the way."""
         path = []
@@ -176,7 +160,6 @@ class Prologues:
         draft.rows[:] = [row for row in draft.rows if row not in gone]
         for row in gone:
             self._placement.home[row] = self._placement.home[product]
-            for base in self._bases(row):
-                self._readers[base].discard(row)
+            self._readers.leave(row)
         for operand in prologue.leaves:
-            self._readers[self._views[operand].row].add(product)
+            self._readers.add(self._views[operand].row, product)

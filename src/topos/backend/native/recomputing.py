@@ -12,6 +12,7 @@ from typing import NamedTuple
 from topos.backend.native.costs import is_dear
 from topos.backend.native.drafts import MOST_ROWS, Draft
 from topos.backend.native.placement import LARGE, Placement
+from topos.backend.native.readers import Readers
 from topos.backend.native.views import View, dense
 from topos.graph.spec import Spec
 from topos.op import Elementwise
@@ -30,9 +31,11 @@ class _Again(NamedTuple):
 class Recomputing:
     """Looks at the large rows of the loops, the latest first; adds rows to the spec and to the drafts."""
 
-    def __init__(self, placement: Placement, spec: Spec, views: dict[int, View], kept: Collection[int]) -> None:
+    def __init__(
+        self, placement: Placement, spec: Spec, views: dict[int, View], kept: Collection[int], readers: Readers
+    ) -> None:
         self._placement, self._spec, self._views, self._kept = placement, spec, views, kept
-        self._readers = self._found_readers()
+        self._readers = readers
 
     def run(self) -> None:
         """Every row that gains by it."""
@@ -44,7 +47,7 @@ class Recomputing:
 
     # which
     def _again(self, row: int, at: int) -> _Again | None:
-        others = {home for home in self._readers.get(row, ()) if home != at}
+        others = self._readers.homes(row) - {at}
         if not others or row in self._kept or self._spec.rows[row].shape.volume < LARGE:
             return None
         if not all(self._takes(self._placement.drafts[home], row) for home in others):
@@ -84,7 +87,7 @@ class Recomputing:
         return None if len(rows) > MOST_AGAIN or guarded else _Again(order, leaves)
 
     def _is_stored(self, row: int, at: int) -> bool:
-        return row in self._kept or any(home != at for home in self._readers.get(row, ()))
+        return row in self._kept or bool(self._readers.homes(row) - {at})
 
     def _has_room(self, home: int, again: _Again) -> bool:
         draft = self._placement.drafts[home]
@@ -102,15 +105,14 @@ class Recomputing:
 
     # how
     def _repeat(self, row: int, at: int, again: _Again) -> None:
-        for home in sorted({home for home in self._readers[row] if home != at}):
+        for home in sorted(self._readers.homes(row) - {at}):
             copies: dict[int, int] = {}
             for each in again.rows:
                 copies[each] = self._copied(each, copies, home)
             draft = self._placement.drafts[home]
-            for reader in draft.rows:
+            for reader in self._readers.of(row) & {*draft.rows}:
                 self._redirect(reader, row, copies[row])
             draft.rows[:0] = copies.values()
-        self._readers = self._found_readers()
 
     def _copied(self, row: int, copies: Mapping[int, int], home: int) -> int:
         recorded = self._spec.rows[row]
@@ -119,25 +121,19 @@ class Recomputing:
         copy = len(self._spec.rows) - 1
         self._views[copy] = dense(copy, recorded.shape)
         self._placement.home[copy] = home
+        self._readers.meet(copy)
         return copy
 
     def _redirect(self, reader: int, row: int, copy: int) -> None:
         recorded = self._spec.rows[reader]
         operands = tuple(copy if self._base(operand) == row else operand for operand in recorded.operands)
+        self._readers.leave(reader)
         self._spec.rows[reader] = recorded._replace(operands=operands)
+        self._readers.meet(reader)
 
-    # who reads what
     def _base(self, operand: int) -> int | None:
         view = self._views.get(operand)
         return None if view is None else view.row
 
     def _operands(self, draft: Draft) -> Iterator[int]:
         return (operand for operand in draft.operands(self._spec) if operand in self._views)
-
-    def _found_readers(self) -> dict[int, set[int]]:
-        """The drafts that read each row's value."""
-        readers: dict[int, set[int]] = {}
-        for home, draft in enumerate(self._placement.drafts):
-            for operand in self._operands(draft) if draft.rows else ():
-                readers.setdefault(self._views[operand].row, set()).add(home)
-        return readers

@@ -16,11 +16,12 @@ from topos.backend.native.nest import Frame
 from topos.backend.native.passes import Gathered, Passes
 from topos.backend.native.reads import Place
 from topos.backend.native.registers import Integer, Operand
-from topos.backend.native.rows import LANES, Accumulator, Across, Along, finite_or_zero
+from topos.backend.native.rows import Accumulator, Across, Along, finite_or_zero
 from topos.backend.native.target import Target
 from topos.backend.native.views import dense, dense_strides, flat, merged
 from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.op import LogSoftmax, LogSumExp
+from topos.reference.sums import LANES
 from topos.shape import Shape
 
 

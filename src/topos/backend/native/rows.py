@@ -12,12 +12,9 @@ from typing import NamedTuple, Protocol
 from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.nest import Frame
 from topos.backend.native.registers import INT64, Integer, Operand, listed, vector, written
+from topos.backend.native.text import Function
 from topos.backend.native.vocabulary import Lanes
-
-LANES = 32
-"""The lanes of a sum (NUMERICS: term `i` goes to lane `i mod 32`)."""
-BLOCK = 512
-"""Terms in one block of a sum; the totals of the blocks are the terms of another one."""
+from topos.reference.sums import BLOCK, LANES
 
 Body = Callable[[Integer, Integer | None], list[Lanes]]
 """What a pass does at an index, with how many terms exist from there on; answers a term for each accumulator."""
@@ -233,9 +230,7 @@ class Across:
                 self._put(each.neutral(), room, lane)
 
         def at(index: Integer, *held: Operand) -> list[Operand]:
-            lane = index
-            if terms > LANES:
-                lane = index % LANES if isinstance(index, int) else function.let(INT64, f"and i64 {index.text}, 31")
+            lane = lane_of(function, index, terms)
             places, before = iter(rooms), iter(held)
             after: list[Operand] = []
             for each, term in zip(wanted, body(function.add(first, index), None), strict=True):
@@ -279,6 +274,13 @@ class Across:
 
     def _lanes(self, operand: Operand) -> Lanes:
         return self.frame.reading.lanes_of(operand)
+
+
+def lane_of(function: Function, index: Integer, terms: int) -> Integer:
+    """The lane of a sum to which one of so many terms goes."""
+    if terms <= LANES:
+        return index
+    return index % LANES if isinstance(index, int) else function.let(INT64, f"and i64 {index.text}, {LANES - 1}")
 
 
 def finite_or_zero(m: Arithmetic, x: Lanes) -> Lanes:

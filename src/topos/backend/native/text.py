@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from topos.backend.native.kernel import Kernel, named
+from topos.backend.native.kernel import PARAMETERS, Kernel, named
 from topos.backend.native.registers import (
     INT64,
     POINTER,
@@ -32,7 +32,7 @@ class Function:
     `helpers` holds the declarations and constants that the text needs, each once and by its first line.
     """
 
-    def __init__(self, parameters: str = "ptr %arguments, i64 %tile, i64 %worker") -> None:
+    def __init__(self, parameters: str = PARAMETERS) -> None:
         self.parameters = parameters
         self.block = "entry"
         self.helpers: dict[str, None] = {}

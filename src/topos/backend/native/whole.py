@@ -12,11 +12,12 @@ from topos.backend.native.program import Call
 from topos.backend.native.reads import Place, Read
 from topos.backend.native.reductions import Rows
 from topos.backend.native.registers import Integer, Operand
-from topos.backend.native.rows import BLOCK, Along
+from topos.backend.native.rows import Along
 from topos.backend.native.target import Target
 from topos.backend.native.views import dense_strides, merged
 from topos.backend.native.vocabulary import Lanes
 from topos.element import Element
+from topos.reference.sums import BLOCK
 
 
 def whole_group(lowering: Lowering, group: Group, target: Target) -> Call | None:

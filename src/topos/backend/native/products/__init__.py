@@ -1,9 +1,8 @@
 """Matrix products as kernels: `product` writes one, `explain` says which kind it is and why."""
 
-from topos.backend.native.products.computed import Line
 from topos.backend.native.products.epilogue import Definition, Epilogue, Finish
 from topos.backend.native.products.product import Prepacked, explain, prepacked, product, reaches_terms, stage
-from topos.backend.native.products.task import Batch, Computed, Grid, ProductTask
+from topos.backend.native.products.task import Batch, Computed, Grid, Line, ProductTask
 
 __all__ = [
     "Batch",

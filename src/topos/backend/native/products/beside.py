@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.fused import fused
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Lanes, Results, prefetch
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE
 
 

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from topos.backend.native.products.split import Split
 from topos.backend.native.products.task import ProductTask
+from topos.reference.products import BLOCK
 
-BLOCK = 512
-"""Terms in one chain; the contract's number."""
 _PART_PANELS = 8
 _LINE_GAP = 16  # lines of a whole block would all begin in the same few sets of the nearest cache
 

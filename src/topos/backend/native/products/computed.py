@@ -7,12 +7,11 @@ number of each row in either order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
-from topos.backend.native.products.epilogue import Definition, internal
+from topos.backend.native.products.epilogue import internal
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.pack import left_sizes
-from topos.backend.native.products.task import Computed
+from topos.backend.native.products.task import Computed, Line
 from topos.backend.native.products.text import Text
 
 ROOM_LINE = 128
@@ -20,22 +19,6 @@ ROOM_LINE = 128
 STRIP = 128
 """Terms of a line in the room, which has one for each column of a panel: it stays in the nearest cache."""
 _PARAMETERS = "ptr %arguments, ptr noalias %to, i64 %product, i64 %row, i64 %start, i64 %terms"
-
-
-class Line(NamedTuple):
-    """The function that a computed operand writes: `void @name(parameters)`.
-
-    It puts `%count` neighbouring numbers of the operand, as accumulators, from `%to` on, and may write the rest of a
-    vector of `lanes` behind them. They are those of a product of the batch, from (`%row`, `%column`) of the operand on,
-    along the axis in which its lines run. `%arguments` are the kernel's.
-    """
-
-    name: str
-    lanes: int
-    parameters: str = "ptr %arguments, ptr %to, i64 %batch, i64 %row, i64 %column, i64 %count"
-
-
-Define = Callable[[Line], Definition]
 
 
 def computed_left(kind: Kind, rows: int) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.computed import STRIP, computed_left, computed_right
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.pack import left_sizes, pack_left, pack_right
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+from topos.reference.products import BLOCK
 
 LINES = 64
 """Terms that are copied for all panels before the next: so the pages of few rows are read from end to end."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import islice
 
 from topos.backend.native.products.beside import beside, side
-from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.fused import fused
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Lanes, Results
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+from topos.reference.products import BLOCK
 
 CHAINS = 16
 """What hides the latency of a multiply-add: two a cycle, four cycles each, and some slack; they fit the registers."""

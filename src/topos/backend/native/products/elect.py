@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from topos.backend.native.products.choice import BLOCK, Choice
+from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.split import Split, split
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
+from topos.reference.products import BLOCK
 
 _FEW_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _MANY_ROWS = 96

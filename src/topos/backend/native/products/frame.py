@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from topos.backend.native.kernel import head
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.regions import Regions, base
 from topos.backend.native.products.text import Text
@@ -35,12 +36,7 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
     """The definition of `@name`: the body once for every product of the batch that is the tile's, or every few."""
     choice, text = kind.choice, Text(kind.helpers)
     pointers = operands(text, kind)
-    shared = scratch = "poison"
-    if regions is not None and regions.scratch_bytes(choice.tiles):
-        shared = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
-        scratch = text.at(shared, text.add(text.mul("%worker", regions.worker_bytes), regions.shared_bytes))
-    if choice.is_prepacked:
-        shared = argument(text, kind.scratch_place + 1)
+    scratch, shared = _memory(text, kind, regions)
     # Tiles of the same columns run one after another: what they read of the right operand is in the caches.
     row_tile, rest = digit(text, "%tile", choice.row_tiles)
     column_tile, batch_tile = digit(text, rest, choice.column_tiles)
@@ -70,7 +66,18 @@ def frame(kind: Kind, regions: Regions | None, body: Callable[[Text, Work], None
 
         text.loop(first, end, step, lambda product, _: few(product))
     calls = f" {CALLS}" if regions is not None else ""
-    return text.function(f"void @{kind.name}(ptr %arguments, i64 %tile, i64 %worker) nounwind{calls}")
+    return text.function(f"{head(kind.name)}{calls}")
+
+
+def _memory(text: Text, kind: Kind, regions: Regions | None) -> tuple[str, str]:
+    """Where the worker's own scratch begins, and what all tiles share."""
+    scratch = shared = "poison"
+    if regions is not None and regions.scratch_bytes(kind.choice.tiles):
+        shared = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
+        scratch = text.at(shared, text.add(text.mul("%worker", regions.worker_bytes), regions.shared_bytes))
+    if kind.choice.is_prepacked:
+        shared = argument(text, kind.scratch_place + 1)
+    return scratch, shared
 
 
 def argument(text: Text, place: int) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from topos.backend.native.products.frame import digit
 from topos.backend.native.products.kind import Kind
-from topos.backend.native.products.task import Axes, Grid
+from topos.backend.native.products.task import Grid
 from topos.backend.native.products.text import Text
+from topos.backend.native.views import Axes
 
 OFFSET_BYTES = 8
 """One offset, or one pointer."""

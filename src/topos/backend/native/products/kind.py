@@ -81,8 +81,8 @@ def kind_of(
     choice: Choice,
     target: Target,
     epilogue: Epilogue | None,
+    *,
     span: Span | None = None,
-    pointers: int = 0,
     all_terms: int = 0,
     reach: str = "",
 ) -> Kind:
@@ -91,4 +91,5 @@ def kind_of(
     own, left, right = (
         Lanes(task.element, target, stored=stored) for stored in (task.element, task.left_element, task.right_element)
     )
+    pointers = task.pointers + (epilogue.pointers if epilogue else 0)
     return Kind("", choice, own, left, right, epilogue, {}, {}, span, pointers, all_terms, reach)

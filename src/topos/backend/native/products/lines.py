@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.text import Text
+from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE
 
 _AHEAD_BYTES = 512  # how far on in a line it is asked for

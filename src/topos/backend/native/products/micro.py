@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.grids import OFFSET_BYTES, grid_rows
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
+from topos.reference.products import BLOCK
 
 _AHEAD_BYTES = 1024  # how far ahead of the chains a packed right operand is asked for
 
@@ -45,50 +45,52 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
     `totals` is None where one block is all.
     """
     text, lanes, choice = Text(kind.helpers), kind.lanes, kind.choice
+    assert choice.task.terms
     if kind.epilogue is not None:
         text.do(f"%room = alloca [{shape.rows * shape.vectors} x {lanes.vector}], align 64")
-    places = [(row, vector) for row in range(shape.rows) for vector in range(shape.vectors)]
-
     rows = grid_rows(text, shape.rows) if choice.task.left_grid is not None else None
-
-    def step(_: str, values: Sequence[str]) -> list[str]:
-        left, right, *sums = values
-        offset = text.let(f"load i64, ptr {left}, align 8") if rows is not None else ""
-        rights = [_right(text, kind, shape, right, vector) for vector in range(shape.vectors)]
-        after: list[str] = []
-        for row in range(shape.rows):
-            if rows is None:
-                spread = _left(text, kind, left, row)
-            else:
-                spread = kind.left.splat(text, text.at(rows[row], offset), wide=False)
-            for vector in range(shape.vectors):
-                after.append(lanes.fma(text, spread, rights[vector], sums[len(after)]))
-        left_bytes, right_bytes = _strides(kind, shape)
-        _prefetch_operands(text, kind, shape, left, right)
-        return [text.at(left, left_bytes), text.at(right, right_bytes), *after]
-
     if choice.packs_right:
         _prefetch_results(text, kind, shape, totals)
-    begun = ["zeroinitializer"] * len(places)
+    begun = ["zeroinitializer"] * (shape.rows * shape.vectors)
     if kind.all_terms:
         assert totals is not None
         begun = _begun(text, kind, shape, totals)
     carried = [("ptr", "%left"), ("ptr", "%right"), *[(lanes.vector, value) for value in begun]]
-    sums = text.loop("0", "%terms", 1, step, carried)[2:]
-    if kind.all_terms:
-        assert totals is not None
-        _go_on(text, kind, shape, totals, sums)
-    elif totals is None:
+    sums = text.loop("0", "%terms", 1, lambda _, values: _term(text, kind, shape, rows, values), carried)[2:]
+    if totals is None:
         zero = "zeroinitializer"
         _finish(text, kind, shape, [lanes.add(text, value, zero) for value in sums])
+    elif kind.all_terms:
+        _go_on(text, kind, shape, totals, sums)
     else:
         _accumulate(text, kind, shape, totals, sums)
+    return text.function(_head(kind, shape))
+
+
+def _head(kind: Kind, shape: Shape) -> str:
     arguments = "ptr noalias %left, ptr noalias %right, ptr %out, ptr %totals, i64 %terms, i1 %first, i1 %last"
     arguments += ", i64 %row, i64 %column" + ", ptr %arguments, i64 %product" * (kind.epilogue is not None)
-    arguments += ", ptr noalias %grid" * (rows is not None) + ", i64 %begun" * bool(kind.all_terms)
-    head = f"internal void {micro_name(kind, shape)}({arguments}) noinline nounwind"
-    assert choice.task.terms
-    return text.function(head)
+    arguments += ", ptr noalias %grid" * (kind.choice.task.left_grid is not None)
+    arguments += ", i64 %begun" * bool(kind.all_terms)
+    return f"internal void {micro_name(kind, shape)}({arguments}) noinline nounwind"
+
+
+def _term(text: Text, kind: Kind, shape: Shape, rows: Sequence[str] | None, values: Sequence[str]) -> list[str]:
+    """One term onto every chain; `rows` are the pointers of the rows of an operand on a grid."""
+    left, right, *sums = values
+    offset = text.let(f"load i64, ptr {left}, align 8") if rows is not None else ""
+    rights = [_right(text, kind, shape, right, vector) for vector in range(shape.vectors)]
+    after: list[str] = []
+    for row in range(shape.rows):
+        if rows is None:
+            spread = _left(text, kind, left, row)
+        else:
+            spread = kind.left.splat(text, text.at(rows[row], offset), wide=False)
+        for vector in range(shape.vectors):
+            after.append(kind.lanes.fma(text, spread, rights[vector], sums[len(after)]))
+    left_bytes, right_bytes = _strides(kind, shape)
+    _prefetch_operands(text, kind, shape, left, right)
+    return [text.at(left, left_bytes), text.at(right, right_bytes), *after]
 
 
 def _prefetch_operands(text: Text, kind: Kind, shape: Shape, left: str, right: str) -> None:
@@ -168,29 +170,13 @@ def _finish(text: Text, kind: Kind, shape: Shape, values: Sequence[str]) -> None
 
 def _accumulate(text: Text, kind: Kind, shape: Shape, totals: Totals, sums: Sequence[str]) -> None:
     """The block's totals onto those before; the last block's sums are the results."""
-    lanes = kind.lanes
-    kinds = [lanes.vector] * len(sums)
-
-    def pointer(place: int) -> tuple[str, int]:
-        row, vector = divmod(place, shape.vectors)
-        offset = row * totals.row_bytes + vector * lanes.width * lanes.wide_bytes
-        return text.at("%totals", offset), _active(kind, shape, vector)
-
-    def before() -> list[str]:
-        return [lanes.load(text, *pointer(place), wide=True) for place in range(len(sums))]
-
-    earlier = text.when("%first", lambda: ["zeroinitializer"] * len(sums), before, kinds)
-    added = [lanes.add(text, one, two) for one, two in zip(earlier, sums, strict=True)]
-
-    def wait() -> None:
-        for place, value in enumerate(added):
-            where, active = pointer(place)
-            lanes.keep(text, where, value, active)
-
+    waiting = _Waiting(text, kind, shape, totals, 0)
+    earlier = waiting.unless("%first")
+    added = [kind.lanes.add(text, one, two) for one, two in zip(earlier, sums, strict=True)]
     if totals.in_out and kind.epilogue is None:
-        wait()
+        waiting.keep(added)
     else:
-        text.when("%last", lambda: _finish(text, kind, shape, added), wait)
+        text.when("%last", lambda: _finish(text, kind, shape, added), lambda: waiting.keep(added))
 
 
 class _Waiting:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.frame import CALLS
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Lanes, prefetch
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+from topos.reference.products import BLOCK
 
 _AHEAD_BYTES = 2048  # how far ahead the copy's lines are asked for: a store that misses holds up those behind it
 

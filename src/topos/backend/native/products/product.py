@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from topos.backend.native.kernel import Kernel, named
-from topos.backend.native.products.choice import BLOCK
+from topos.backend.native.kernel import Kernel, head, named
 from topos.backend.native.products.dots import dots
 from topos.backend.native.products.elect import elect, elect_stage
 from topos.backend.native.products.epilogue import Epilogue
@@ -21,6 +20,7 @@ from topos.backend.native.products.terms import block_tasks, is_split, totals, t
 from topos.backend.native.products.tiled import tiled
 from topos.backend.native.products.zeros import zeros
 from topos.backend.native.target import Target
+from topos.reference.products import BLOCK
 
 
 def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None) -> tuple[Kernel, ...]:
@@ -34,12 +34,8 @@ def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None)
         kernels = _split(task, target, epilogue)
     else:
         choice = elect(task, target, is_folded=epilogue is None)
-        kernels = _kernels(kind_of(choice, target, epilogue, None, _pointers(task, epilogue)), target)
+        kernels = _kernels(kind_of(choice, target, epilogue), target)
     return tuple(kernels)
-
-
-def _pointers(task: ProductTask, epilogue: Epilogue | None) -> int:
-    return task.pointers + (epilogue.pointers if epilogue else 0)
 
 
 class Prepacked(NamedTuple):
@@ -61,7 +57,7 @@ def prepacked(task: ProductTask, target: Target, epilogue: Epilogue | None = Non
     choice = prepacked_choice(task, target, is_folded=epilogue is None)
     if choice is None:
         return None
-    kind = kind_of(choice, target, epilogue, None, _pointers(task, epilogue))
+    kind = kind_of(choice, target, epilogue)
     regions = Regions(kind)
 
     def write() -> tuple[Kernel, Kernel]:
@@ -82,7 +78,7 @@ def stage(
     terms, need to be taken as the kernel's caller says where `reach` names them. With `all_terms`, the terms are the
     next ones of so many, as many each time: the scratch keeps the chains, and the last time stores the results.
     """
-    kind = kind_of(elect_stage(task, target), target, epilogue, None, _pointers(task, epilogue), all_terms, reach)
+    kind = kind_of(elect_stage(task, target), target, epilogue, all_terms=all_terms, reach=reach)
     return tuple(_kernels(kind, target))
 
 
@@ -93,12 +89,10 @@ def reaches_terms(task: ProductTask, target: Target) -> bool:
 
 def _split(task: ProductTask, target: Target, epilogue: Epilogue | None) -> list[Kernel]:
     """Products of blocks of terms, and the kernel that adds their totals."""
-    pointers = epilogue.pointers if epilogue else 0
     kernels: list[Kernel] = []
-    for part, span in block_tasks(task):
-        kernels += _kernels(kind_of(elect(part, target, is_folded=False), target, None, span, pointers), target)
-    last = kind_of(totals_choice(task, target), target, epilogue, None, pointers)
-    return [*kernels, *_kernels(last, target)]
+    for part, span in block_tasks(task._replace(pointers=epilogue.pointers) if epilogue else task):
+        kernels += _kernels(kind_of(elect(part, target, is_folded=False), target, None, span=span), target)
+    return [*kernels, *_kernels(kind_of(totals_choice(task, target), target, epilogue), target)]
 
 
 def _kernels(kind: Kind, target: Target) -> list[Kernel]:
@@ -117,19 +111,24 @@ def _kernels(kind: Kind, target: Target) -> list[Kernel]:
         return kernel._replace(helpers=tuple(helpers.values()))
 
     before = [written("packing", choice.pack_tiles, shared)] if choice.shared else []
-    return [*before, written("totals" if choice.kind == "totals" else "product", choice.tiles, _text)]
+    return [*before, written("totals" if choice.kind == "totals" else "product", choice.tiles, _TEXTS[choice.kind])]
 
 
-def _text(kind: Kind, target: Target) -> str:
-    if kind.choice.kind == "nothing":
-        return f"define void @{kind.name}(ptr %arguments, i64 %tile, i64 %worker) nounwind {{\n  ret void\n}}\n"
-    if kind.choice.kind == "zeros":
-        return zeros(kind)
-    if kind.choice.kind in ("lines", "totals"):
-        return lines(kind) if kind.choice.kind == "lines" else totals(kind)
-    if kind.choice.kind == "streamed":
-        return streamed(kind)
-    return dots(kind, target) if kind.choice.kind == "dots" else tiled(kind, target)
+def _nothing(kind: Kind, target: Target) -> str:
+    return f"define {head(kind.name)} {{\n  ret void\n}}\n"
+
+
+_TEXTS: Mapping[str, Callable[[Kind, Target], str]] = {
+    "nothing": _nothing,
+    "zeros": lambda kind, _: zeros(kind),
+    "dots": dots,
+    "lines": lambda kind, _: lines(kind),
+    "streamed": lambda kind, _: streamed(kind),
+    "direct": tiled,
+    "packed": tiled,
+    "totals": lambda kind, _: totals(kind),
+}
+"""What writes the text of each kind."""
 
 
 def explain(task: ProductTask, target: Target) -> str:

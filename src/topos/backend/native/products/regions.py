@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from topos.backend.native.products.choice import BLOCK, Choice
+from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.text import Text
+from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE, whole_lines
 
 

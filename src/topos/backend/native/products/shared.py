@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from topos.backend.native.products.choice import BLOCK
+from topos.backend.native.kernel import head
 from topos.backend.native.products.copies import Copies, left_functions, right_functions
 from topos.backend.native.products.frame import argument, digit, moved, operands
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.regions import Regions, base
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+from topos.reference.products import BLOCK
 
 
 def shared(kind: Kind, target: Target) -> str:
@@ -30,9 +31,8 @@ def shared(kind: Kind, target: Target) -> str:
         text.share(where, choice.pack_tiles, choice.shared_units) for where in ("%tile", text.add("%tile", 1))
     )
     text.loop(first, end, 1, lambda index, _: unit(index))
-    head = f"void @{kind.name}(ptr %arguments, i64 %tile, i64 %worker) nounwind"
     parts_text = left_functions(kind, target) if choice.shared == "left" else right_functions(kind)
-    return "\n".join([text.function(head), *parts_text])
+    return "\n".join([text.function(head(kind.name)), *parts_text])
 
 
 def _pack(kind: Kind, text: Text, pointers: list[str], goal: str, unit: tuple[str, str, str]) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.text import Text
+from topos.reference.products import BLOCK
 
 _SIDE = 4  # lines side by side; a divisor of BLOCK
 

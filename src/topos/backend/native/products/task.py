@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from topos.backend.native.products.epilogue import Definition
+from topos.backend.native.views import Axes
 
 ITEM_BYTES = {"bf16": 2, "f32": 4, "f64": 8}
 
@@ -18,19 +21,28 @@ class Batch(NamedTuple):
     out: int
 
 
+class Line(NamedTuple):
+    """The function that a computed operand writes: `void @name(parameters)`.
+
+    It puts `%count` neighbouring numbers of the operand, as accumulators, from `%to` on, and may write the rest of a
+    vector of `lanes` behind them. They are those of a product of the batch, from (`%row`, `%column`) of the operand on,
+    along the axis in which its lines run. `%arguments` are the kernel's.
+    """
+
+    name: str
+    lanes: int
+    parameters: str = "ptr %arguments, ptr %to, i64 %batch, i64 %row, i64 %column, i64 %count"
+
+
 class Computed(NamedTuple):
-    """An operand that lies nowhere: `define` writes what works out a line of it (see `computed.Line`).
+    """An operand that lies nowhere: `define` writes what works out a line of it.
 
     The strides of such an operand are those of the room that it is worked out in. `is_turned` says that its rows and
     columns are exchanged in the form to compute.
     """
 
-    define: Callable[[Any], Any]
+    define: Callable[[Line], Definition]
     is_turned: bool = False
-
-
-Axes = tuple[tuple[int, int], ...]
-"""Extents and strides, in elements, of what one axis steps through, the last one fastest."""
 
 
 class Grid(NamedTuple):
@@ -69,7 +81,7 @@ class ProductTask(NamedTuple):
     left_value: Computed | None = None
     right_value: Computed | None = None
     pointers: int = 0
-    """Arguments of the computed operands, behind those of an epilogue."""
+    """Further arguments, those of computed operands, behind those of an epilogue."""
 
     @property
     def is_computed(self) -> bool:

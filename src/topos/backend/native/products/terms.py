@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topos.backend.native.products.choice import BLOCK, Choice
+from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.frame import Work, argument, frame
 from topos.backend.native.products.kind import Kind, Span
 from topos.backend.native.products.lanes import Results
@@ -13,6 +13,7 @@ from topos.backend.native.products.split import split
 from topos.backend.native.products.task import Batch, ProductTask
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+from topos.reference.products import BLOCK
 from topos.tensor.memory import whole_lines
 
 _FEWEST_BLOCKS = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from topos.backend.native.products.choice import BLOCK
 from topos.backend.native.products.copies import Copies, left_functions, panel_shapes, right_functions
 from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.grids import OFFSET_BYTES, grid_functions, list_rows, list_terms
@@ -11,6 +10,7 @@ from topos.backend.native.products.micro import Shape, Totals, micro, micro_name
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+from topos.reference.products import BLOCK
 
 
 def tiled(kind: Kind, target: Target) -> str:
