@@ -332,3 +332,35 @@ def test_many_threads_step_and_read_by_turns(step: Step) -> None:
     with ThreadPoolExecutor(4) as four:
         assert all(four.map(work, range(4)))
     assert (state.of(count).numpy() == 400 + sum(-(-100 // (worker + 2)) for worker in range(4))).all()
+
+
+class Replacing:
+    """Numbers that replace another feed in the caller's mapping when they are read; `held` says who holds that one."""
+
+    def __init__(self, feeds: dict[str, Any], numbers: np.ndarray) -> None:
+        self.feeds, self.numbers = feeds, numbers
+        self.held: list[bool] = []
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        before = weakref.ref(self.feeds["x"])
+        self.feeds["x"] = X
+        gc.collect()
+        self.held.append(before() is not None)
+        return self.numbers
+
+
+@pytest.mark.parametrize("stepping", [False, True])
+def test_a_feed_lives_as_long_as_the_call_whatever_becomes_of_the_mapping(step: Step, stepping: bool) -> None:
+    """Another thread may change it too, while native code reads the memory."""
+    state, by_hand = step.network.state(), step.network.state()
+    entry = step.network.entry(step.results).carry(step.carry) if stepping else step.network.entry(step.results)
+    plan = entry.lower()
+    run = plan.advance if stepping else plan.forward
+    feeds: dict[str, Any] = fed(1.0)
+    for number in (1.0, 2.0, 3.0):
+        feeds["x"], feeds["rate"] = X * np.float32(number), Replacing(feeds, np.asarray(0.5, np.float32))
+        expected = step.by_hand(by_hand, {"x": X * np.float32(number), "ids": feeds["ids"], "rate": 0.5})
+        if not stepping:
+            by_hand = step.network.state()
+        assert_same_bits(run(state, feeds).of(step.results), expected)
+        assert feeds["rate"].held == [True]

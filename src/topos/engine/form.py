@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,8 +37,8 @@ class Form:
         self.replaced = replaced
         self._idle: list[Binding] = []  # those of no call that is under way
 
-    # the short way
-    def run_again(self, table: Parameters | State, keys: tuple[Any, ...], payloads: Iterable[Any]) -> Values | None:
+    # the short way; `payloads` keeps alive what is fed, whatever becomes of the caller's mapping meanwhile
+    def run_again(self, table: Parameters | State, keys: tuple[Any, ...], payloads: tuple[Any, ...]) -> Values | None:
         """The values of a run like the one before; `None`, and nothing is done, where anything has to be looked up."""
         seen = table.seen()
         binding = self._like(seen[1], keys)
@@ -46,7 +46,7 @@ class Form:
             return None
         return self._entered(binding, (seen, binding.feed(payloads)))
 
-    def step_again(self, state: State, keys: tuple[Any, ...], payloads: Iterable[Any]) -> Values | None:
+    def step_again(self, state: State, keys: tuple[Any, ...], payloads: tuple[Any, ...]) -> Values | None:
         """The values of a step like the one before; `None`, and nothing is done, where anything has to be looked up."""
         binding = self._like(state.moment, keys)
         if binding is None:

@@ -82,7 +82,7 @@ class Plan:
         """
         form, feeds = self._native.run, {} if feeds is None else feeds
         if form is not None and isinstance(parameters, Table) and type(feeds) is dict:
-            values = form.run_again(parameters, tuple(feeds), feeds.values())
+            values = form.run_again(parameters, tuple(feeds), tuple(feeds.values()))
             if values is not None:
                 return Run(self._shown, values)
         return self._answer(*self._evaluated(parameters, self._read(parameters, feeds)))
@@ -98,7 +98,7 @@ class Plan:
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
         form, feeds = self._native.step, {} if feeds is None else feeds
         if form is not None and steps is None and type(feeds) is dict:
-            values = form.step_again(state, tuple(feeds), feeds.values())
+            values = form.step_again(state, tuple(feeds), tuple(feeds.values()))
             if values is not None:
                 return Run(self._shown, values)
         return self._advance(state, feeds, None if steps is None else self._checked_steps(steps))
