@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import NamedTuple
 
 from topos.engine.pattern.match import Match
@@ -29,18 +30,20 @@ def elect(
     candidates: Iterable[Match],
     repertoire: Collection[str],
     declared: Set[int],
+    stored: Mapping[str, Set[int]] = MappingProxyType({}),
 ) -> Election:
     """The candidates whose formula is in the repertoire, the largest first; one that covers a declared row declines.
 
     So does one of which a row is read outside, unless the match names it as a result, or the reader is part of another
-    match that works the row out again.
+    match that works the row out again; and one of which whoever computes its formula has `stored` a row.
     """
     asked_for = frozenset(scheduled)
     known = [_scheduled(match, asked_for, rows) for match in candidates if match.formula in repertoire]
     left = sorted((match for match in known if match is not None), key=lambda match: (-len(match.rows), match.root))
     while True:
         chosen = _apart(left)
-        ballot = _Ballot(rows, scheduled, chosen, declared)
+        written = (match.rows & stored.get(match.formula, frozenset()) for match in chosen)
+        ballot = _Ballot(rows, scheduled, chosen, frozenset(declared).union(*written))
         out = {id(match) for at, match in enumerate(chosen) if not ballot.stands(at)}
         if not out:
             return ballot.election()
