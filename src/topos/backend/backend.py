@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple
@@ -85,12 +85,13 @@ class Backend:
         """How faithfully and over which elements it computes a formula; `None` where it does not."""
         raise NotImplementedError(f"{self.name}.coverage")
 
-    def stores(self, task: Stretch) -> Set[int]:
-        """The rows of a stretch that it puts into memory, of one that is `TRANSLATED`, on whatever machine.
+    def stores(self, task: Stretch) -> Mapping[int, Set[int]]:
+        """The rows of a whole plan that it puts into memory, each with those that are the same numbers there.
 
-        A composition that it covers is its own where none of them is inside. Asked for whole plans.
+        What is largest in a composition that it covers is never among them, else the composition is not its own. Only
+        one that is `TRANSLATED` is asked; what it answers hangs on no machine.
         """
-        return frozenset()
+        return {}
 
     by_kind: ClassVar[bool] = False
     """Whether `takes` looks at the kind of the instruction and at elements alone: then it is asked once for each."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from importlib import import_module
 from typing import Any
 
@@ -74,12 +74,12 @@ class Fused(Llvm):
         whole = Coverage(Fidelity.BIT_IDENTICAL, NativeElements())
         return whole if formula in COMPOSED else super().coverage(formula)
 
-    def stores(self, task: Stretch) -> Set[int]:
+    def stores(self, task: Stretch) -> Mapping[int, Set[int]]:
         """What the groups of the plan store, which hang on no machine; everything, where it would be interpreted."""
-        spec, every = task.spec, frozenset(task.rows)
+        spec = task.spec
         if any(not self._reads(spec, row) for row in task.rows) or _native("lowered").declined(spec, task.rows):
-            return every
-        found: Set[int] = _native("grouping").stored(spec, task.rows, task.kept)
+            return dict.fromkeys(task.rows, frozenset())
+        found: Mapping[int, Set[int]] = _native("grouping").stored(spec, task.rows, task.kept)
         return found
 
     def _reads(self, spec: Spec, row: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from functools import partial
 
 from topos.backend.backend import Backend, Dispatch
@@ -12,6 +12,7 @@ from topos.backend.formula import Formula
 from topos.backend.task import Stretch
 from topos.engine.entry import Entry
 from topos.engine.numerics import Numerics
+from topos.engine.pattern.elect import Stored
 from topos.engine.reading import Able
 from topos.graph.spec import Spec
 from topos.tensor.services import FORMULAS
@@ -50,7 +51,7 @@ def _coverage(backend: Backend, formula: Formula, numerics: Numerics) -> Coverag
     return coverage if is_faithful else None
 
 
-def _stored(backend: Backend, numerics: Numerics, spec: Spec, rows: Sequence[int], kept: frozenset[int]) -> Set[int]:
+def _stored(backend: Backend, numerics: Numerics, spec: Spec, rows: Sequence[int], kept: frozenset[int]) -> Stored:
     """What a backend stores of a whole plan; everything, where it raises."""
-    stored: Set[int] | None = asked(backend, partial(backend.stores, Stretch(spec, rows, kept, numerics)))
-    return frozenset(rows) if stored is None else stored
+    stored: Stored | None = asked(backend, partial(backend.stores, Stretch(spec, rows, kept, numerics)))
+    return dict.fromkeys(rows, frozenset()) if stored is None else stored

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cached_property, partial
 from importlib import import_module
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from topos.element import Element
 from topos.engine import liveness
 from topos.engine.entry import Entry
-from topos.engine.pattern.elect import NOTHING, Election, elect
+from topos.engine.pattern.elect import NOTHING, Election, Stored, elect
 from topos.engine.pattern.match import Match, Pattern
 from topos.graph import Symbol
 from topos.graph.describe import counted, node_lines
@@ -20,11 +20,11 @@ from topos.graph.spec import Spec
 class Able(NamedTuple):
     """In which elements somebody computes a composition, and what it stores of a schedule all the same.
 
-    `stores` answers rows of the spec, given it, those that are scheduled, and those that are kept.
+    `stores` is given a spec, the rows that are scheduled, and those that are kept.
     """
 
     elements: Container[Element]
-    stores: Callable[[Spec, Sequence[int], frozenset[int]], Set[int]] = lambda spec, rows, kept: frozenset()
+    stores: Callable[[Spec, Sequence[int], frozenset[int]], Stored] = lambda spec, rows, kept: {}
 
 
 Repertoire = Mapping[str, Able]

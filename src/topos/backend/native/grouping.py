@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from topos.backend.native.cascades import with_cascades
 from topos.backend.native.destinations import with_destinations
@@ -18,7 +18,28 @@ def grouped(spec: Spec, scheduled: Sequence[int], results: frozenset[int], carri
     return lowering
 
 
-def stored(spec: Spec, scheduled: Sequence[int], kept: frozenset[int]) -> frozenset[int]:
-    """The rows whose values a native plan puts into memory: what its groups say that they store."""
+def stored(spec: Spec, scheduled: Sequence[int], kept: frozenset[int]) -> dict[int, frozenset[int]]:
+    """The rows whose values a native plan puts into memory: what its groups say that they store.
+
+    Each with the rows that are read in its place: moved, or added to a zero, they are the same numbers in its buffer.
+    """
     lowering = grouped(spec, scheduled, kept, ())
-    return frozenset(lowering.recorded(row) for group in lowering.groups for row in group.writes)
+    readers: dict[int, set[int]] = {}
+    for row in scheduled:
+        for operand in spec.rows[row].operands:
+            readers.setdefault(operand, set()).add(row)
+    written = (lowering.recorded(row) for group in lowering.groups for row in group.writes)
+    return {row: frozenset(_names(lowering, row, readers, kept)) for row in written}
+
+
+def _names(lowering: Lowering, row: int, readers: Mapping[int, Set[int]], kept: Set[int]) -> Iterator[int]:
+    """The rows, one the only reader of the one before, that are a stored row in another name."""
+    views, rows = lowering.views, lowering.spec.rows
+    while row not in kept and len(readers.get(row, ())) == 1:
+        (reader,) = readers[row]
+        if reader not in views or row not in views or views[reader].row != views[row].row:
+            return
+        if rows[reader].shape.volume != rows[row].shape.volume:
+            return
+        yield reader
+        row = reader
