@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Set
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
 from topos.backend.fidelity import Coverage
 from topos.backend.formula import Formula
-from topos.backend.task import Task
+from topos.backend.task import Stretch, Task
 from topos.errors import BackendUnavailable
 from topos.tensor import services
 
@@ -83,6 +84,14 @@ class Backend:
     def coverage(self, formula: Formula) -> Coverage | None:
         """How faithfully and over which elements it computes a formula; `None` where it does not."""
         raise NotImplementedError(f"{self.name}.coverage")
+
+    def stores(self, task: Stretch) -> Mapping[int, Set[int]]:
+        """The rows of a whole plan that it puts into memory, each with those that are the same numbers there.
+
+        What is largest in a composition that it covers is never among them, else the composition is not its own. Only
+        one that is `TRANSLATED` is asked; what it answers hangs on no machine.
+        """
+        return {}
 
     by_kind: ClassVar[bool] = False
     """Whether `takes` looks at the kind of the instruction and at elements alone: then it is asked once for each."""

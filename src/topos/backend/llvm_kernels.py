@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from importlib import import_module
 from typing import Any
 
@@ -12,14 +12,15 @@ from topos.backend.formula import Formula
 from topos.backend.task import Declined, Stretch, Task
 from topos.element import Element, bf16, f32, f64
 from topos.element.element import Array
+from topos.graph.spec import Spec
 from topos.op import Movement
 from topos.tensor import Tensor
 from topos.tensor.services import FORMULAS
 from topos.tensor.work import Step, Work
 
 _SINGLE = frozenset(FORMULAS.values())
-COMPOSED: frozenset[Formula] = frozenset()
-"""The compositions that native plans compute as a whole, nothing inside stored: none so far."""
+COMPOSED = frozenset(Formula).difference(_SINGLE)
+"""The compositions that native plans compute as a whole, wherever their groups store nothing inside."""
 _MOST_KEPT = 512
 
 
@@ -72,6 +73,20 @@ class Fused(Llvm):
     def coverage(self, formula: Formula) -> Coverage | None:
         whole = Coverage(Fidelity.BIT_IDENTICAL, NativeElements())
         return whole if formula in COMPOSED else super().coverage(formula)
+
+    def stores(self, task: Stretch) -> Mapping[int, Set[int]]:
+        """What the groups of the plan store, which hang on no machine; everything, where it would be interpreted."""
+        spec = task.spec
+        if any(not self._reads(spec, row) for row in task.rows) or _native("lowered").declined(spec, task.rows):
+            return dict.fromkeys(task.rows, frozenset())
+        found: Mapping[int, Set[int]] = _native("grouping").stored(spec, task.rows, task.kept)
+        return found
+
+    def _reads(self, spec: Spec, row: int) -> bool:
+        """Whether a row has a native reading."""
+        recorded, element = spec.rows[row], spec.element_of(row)
+        elements = [spec.rows[operand].element or element for operand in recorded.operands]
+        return bool(_native("reading").has_reading(recorded.opcode, element, elements))
 
     def offer(self, task: Stretch) -> Any:
         return _native("lowered").executable(task.spec, task.rows, task.kept, {})

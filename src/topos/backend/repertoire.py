@@ -2,34 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Sequence
 from functools import partial
 
 from topos.backend.backend import Backend, Dispatch
 from topos.backend.chain import OUT_OF_THE_BOX, asked
+from topos.backend.fidelity import Coverage
 from topos.backend.formula import Formula
-from topos.element import Element
+from topos.backend.task import Stretch
 from topos.engine.entry import Entry
 from topos.engine.numerics import Numerics
+from topos.engine.pattern.elect import Stored
+from topos.engine.reading import Able
+from topos.graph.spec import Spec
 from topos.tensor.services import FORMULAS
 
-COMPOSITIONS = tuple(formula for formula in Formula if formula not in FORMULAS.values())
+SINGLE = tuple(dict.fromkeys(Formula(formula) for formula in FORMULAS.values()))
+COMPOSITIONS = tuple(formula for formula in Formula if formula not in SINGLE)
 """The formulas that stand for several instructions together."""
 
 
-def repertoire(entry: Entry) -> dict[str, Container[Element]]:
-    """The compositions that some backend of an entry covers as a whole, and in which elements.
+def repertoire(entry: Entry) -> dict[str, Able]:
+    """The compositions that some backend of an entry covers as a whole, in which elements, and what it stores.
 
-    Those that are asked for single instructions fuse nothing, whatever they cover. Whether a backend is ready does not
-    matter: an entry without a chain has the one that topos brings, not the one of this process.
+    Those that are asked for single instructions fuse nothing, whatever they cover, and leave those who come later
+    pieces of a plan, which fuse nothing either. Whether a backend is ready does not matter: an entry without a chain
+    has the one that topos brings, not the one of this process.
     """
     if entry.diagnose:
         return {}
     chain = tuple(getattr(Backend, name) for name in OUT_OF_THE_BOX) if entry.backends is None else entry.backends
-    found: dict[str, Container[Element]] = {}
+    found: dict[str, Able] = {}
     for backend in chain:
-        for formula in COMPOSITIONS if backend.dispatch is Dispatch.TRANSLATED else ():
-            coverage = asked(backend, partial(backend.coverage, formula))
-            if coverage is not None and (coverage.fidelity.is_exact or entry.numerics is not Numerics.EXACT):
-                found.setdefault(str(formula), coverage.precisions)
+        if backend.dispatch is Dispatch.TRANSLATED:
+            stores = partial(_stored, backend, entry.numerics)
+            covered = ((formula, _coverage(backend, formula, entry.numerics)) for formula in COMPOSITIONS)
+            able = {str(formula): Able(known.precisions, stores) for formula, known in covered if known is not None}
+            found = able | found
+        if any(_coverage(backend, formula, entry.numerics) is not None for formula in SINGLE):
+            break
     return found
+
+
+def _coverage(backend: Backend, formula: Formula, numerics: Numerics) -> Coverage | None:
+    """How a backend covers a formula, where it is as faithful as asked."""
+    coverage: Coverage | None = asked(backend, partial(backend.coverage, formula))
+    is_faithful = coverage is not None and (coverage.fidelity.is_exact or numerics is not Numerics.EXACT)
+    return coverage if is_faithful else None
+
+
+def _stored(backend: Backend, numerics: Numerics, spec: Spec, rows: Sequence[int], kept: frozenset[int]) -> Stored:
+    """What a backend stores of a whole plan; everything, where it raises."""
+    stored: Stored | None = asked(backend, partial(backend.stores, Stretch(spec, rows, kept, numerics)))
+    return dict.fromkeys(rows, frozenset()) if stored is None else stored

@@ -13,7 +13,7 @@ from topos.backend.backend import Backend
 from topos.backend.chain import accepted, asked
 from topos.backend.task import Declined, Task
 from topos.element.element import Array
-from topos.engine.code import Code, ServingCode
+from topos.engine.code import Code, Compositions, ServingCode
 from topos.errors import ElementError
 from topos.graph.spec import Spec
 from topos.tensor import Tensor, services
@@ -139,7 +139,7 @@ class Served(ServingCode):
                 for row in dying:
                     values.pop(row, None)
 
-    def explain(self) -> str:
+    def explain(self, compositions: Compositions = ()) -> str:
         """Who computes what, in order, then who declined and why."""
         return "\n".join([*(unit.describe(self._spec) for unit in self._units), *self._reasons])
 
@@ -155,7 +155,7 @@ class Unserved(Code):
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
-    def explain(self) -> str:
+    def explain(self, compositions: Compositions = ()) -> str:
         """The reason."""
         return f"interpreted: {self.reason}"
 

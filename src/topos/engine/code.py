@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from topos.tensor import Tensor
+
+Compositions = Sequence[tuple[str, Set[int]]]
+"""The kinds of what a plan computes as a whole, each with its rows."""
 
 
 class Code(ABC):
     """What a plan became. One that is nothing more is interpreted, and says why."""
 
     @abstractmethod
-    def explain(self) -> str:
-        """Who computes what, or why the interpreter does."""
+    def explain(self, compositions: Compositions = ()) -> str:
+        """Who computes what, and of which composition it is part; or why the interpreter does."""
 
     @abstractmethod
     def llvm(self) -> str:

@@ -15,7 +15,7 @@ from topos.engine.feeds import Feeds, input_index, read_feeds
 from topos.engine.interpreter import execute, owned, steps_of
 from topos.engine.native import Native
 from topos.engine.pattern.match import Pattern
-from topos.engine.reading import Anything, Reading
+from topos.engine.reading import Able, Anything, Reading
 from topos.engine.report import Watch
 from topos.engine.run import Run, Shown
 from topos.engine.sources import Sources
@@ -157,7 +157,7 @@ class Plan:
         if formulas is None:
             return reading.patterns(reading.election)
         formulas = [formulas] if isinstance(formulas, str) else formulas
-        return reading.patterns(reading.elected(dict.fromkeys(map(str, formulas), Anything())))
+        return reading.patterns(reading.elected(dict.fromkeys(map(str, formulas), Able(Anything()))))
 
     def live_series(self) -> list[tuple[Symbol, int]]:
         """Each scheduled node and the elements alive when it has just been evaluated, under release."""
@@ -176,10 +176,11 @@ class Plan:
         """Who computes what, and the native groups: which nodes share a kernel; or why the plan is interpreted.
 
         A line per group: the shape of its loop and the axis that it sums along; its nodes; what they read from memory
-        and store there; why its first node did not join an earlier group; its kernels, each with the number of tiles
-        that threads share. Of an entry that carries, the groups of a step.
+        and store there; of which compositions it computes nodes; why its first node did not join an earlier group; its
+        kernels, each with the number of tiles that threads share. Of an entry that carries, the groups of a step.
         """
-        return str(self._native.code(stepping=True).explain())
+        code = self._native.code(stepping=True)
+        return str(code.explain([(match.kind, match.nodes) for match in self._reading.election.matches]))
 
     def llvm(self) -> str:
         """The LLVM text of the plan's kernels and of the function that calls them."""

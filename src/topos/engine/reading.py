@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cached_property, partial
 from importlib import import_module
+from typing import NamedTuple
 
 from topos.element import Element
 from topos.engine import liveness
 from topos.engine.entry import Entry
-from topos.engine.pattern.elect import NOTHING, Election, elect
+from topos.engine.pattern.elect import NOTHING, Election, Stored, elect
 from topos.engine.pattern.match import Match, Pattern
 from topos.graph import Symbol
 from topos.graph.describe import counted, node_lines
 from topos.graph.spec import Spec
 
-Repertoire = Mapping[str, Container[Element]]
+
+class Able(NamedTuple):
+    """In which elements somebody computes a composition, and what it stores of a schedule all the same.
+
+    `stores` is given a spec, the rows that are scheduled, and those that are kept.
+    """
+
+    elements: Container[Element]
+    stores: Callable[[Spec, Sequence[int], frozenset[int]], Stored] = lambda spec, rows, kept: {}
+
+
+Repertoire = Mapping[str, Able]
 
 
 class Anything:
@@ -46,7 +58,10 @@ class Reading:
         if not repertoire or self._entry.backward:
             return NOTHING
         able = [match for match in self.candidates if self._is_able(match, repertoire)]
-        return elect(self._spec.rows, self._rows, able, repertoire, self._kept)
+        stores = {match.formula: repertoire[match.formula].stores for match in able}
+        stored = {each: each(self._spec, self._rows, self._kept) for each in set(stores.values())}
+        by_formula = {formula: stored[each] for formula, each in stores.items()}
+        return elect(self._spec.rows, self._rows, able, repertoire, self._kept, by_formula)
 
     @cached_property
     def election(self) -> Election:
@@ -67,7 +82,8 @@ class Reading:
 
     def _is_able(self, match: Match, repertoire: Repertoire) -> bool:
         elements = {self._spec.element_of(row) for row in match.rows}
-        return match.formula in repertoire and all(element in repertoire[match.formula] for element in elements)
+        able = repertoire.get(match.formula)
+        return able is not None and all(element in able.elements for element in elements)
 
     # liveness
     @cached_property

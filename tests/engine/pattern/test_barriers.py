@@ -4,7 +4,7 @@ import pytest
 
 from topos import Formula, Network, Symbol
 from topos.engine.pattern.elect import Election
-from topos.engine.reading import Anything
+from topos.engine.reading import Able, Anything
 
 from .compositions import FORMS, Compose, recorded
 from .test_programs import reading_of
@@ -14,7 +14,7 @@ TRIED = 4
 
 def elected(network: Network, results: list[Symbol]) -> Election:
     reading, _ = reading_of(network, results)
-    return reading.elected({str(formula): Anything() for formula in Formula})
+    return reading.elected({str(formula): Able(Anything()) for formula in Formula})
 
 
 @pytest.mark.parametrize("compose", [compose for compose, _ in FORMS.values()], ids=FORMS.keys())

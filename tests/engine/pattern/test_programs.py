@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from topos import Entry, Formula, Network, Symbol, Tape
 from topos.engine.pattern.elect import Election
-from topos.engine.reading import Anything, Reading
+from topos.engine.reading import Able, Anything, Reading
 from topos.testing.programs import Program, programs
 
 from .compositions import FORMS, Sources
@@ -53,7 +53,7 @@ def assert_holds(network: Network, results: list[Symbol], scheduled: list[int], 
 
 def check(network: Network, results: list[Symbol]) -> None:
     reading, scheduled = reading_of(network, results)
-    election = reading.elected({str(formula): Anything() for formula in Formula})
+    election = reading.elected({str(formula): Able(Anything()) for formula in Formula})
     assert_holds(network, results, scheduled, election)
     plan = network.entry(results).lower()
     for pattern in plan.patterns(Formula):

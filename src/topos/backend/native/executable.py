@@ -14,7 +14,7 @@ from topos.backend.native.pool import pool
 from topos.backend.native.results import LARGE_BYTES, Answer, Results
 from topos.backend.native.table import FIRST_BUFFER, STEPS, UNREAD, Table, enter
 from topos.backend.native.weights import Weights
-from topos.engine.code import NativeCode
+from topos.engine.code import Compositions, NativeCode
 from topos.engine.feeds import Stack
 from topos.graph.spec import Spec
 from topos.op import Leaf
@@ -166,9 +166,9 @@ class Executable(NativeCode):
             few *= max(1, min(16, int(INTERRUPTIBLE_S / elapsed_s)))
 
     # told
-    def explain(self) -> str:
+    def explain(self, compositions: Compositions = ()) -> str:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""
-        return self.making().explain()
+        return self.making().explain(compositions)
 
     def llvm(self) -> str:
         """The text of every kernel once, and of the function that runs them."""

@@ -26,6 +26,7 @@ from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
 from topos.backend.native.views import View, dense, moved
 from topos.backend.native.widening import widened_by_products
+from topos.engine.code import Compositions
 from topos.engine.liveness import volume
 from topos.graph.spec import Spec
 from topos.op import Cast, Elementwise, MatMul, Movement, Opcode, Pad, Stop, Sum
@@ -240,7 +241,7 @@ class Lowering:
                 )
         return groups
 
-    def describe(self) -> str:
+    def describe(self, compositions: Compositions = ()) -> str:
         """One line per group: its rows by stage, what it reads and stores, its axis, why it is no part of another."""
         lines = []
         for at, group in enumerate(self.groups):
@@ -250,5 +251,12 @@ class Lowering:
             reads, writes = (", ".join(str(self.recorded(row)) for row in part) for part in (group.reads, group.writes))
             axis = "" if group.axis is None else " whole" if group.axis == WHOLE else f" along {group.axis}"
             told = f"{at:>4}  {group.shape!s:13}{axis}  {names}  reads {reads or 'nothing'}  stores {writes}"
-            lines.append(f"{told}  ({group.why})")
+            kinds = self._kinds(group, compositions)
+            lines.append(f"{told}  of {', '.join(kinds)}  ({group.why})" if kinds else f"{told}  ({group.why})")
         return "\n".join(lines)
+
+    def _kinds(self, group: Group, compositions: Compositions) -> list[str]:
+        """The compositions of which a group computes any row."""
+        packed = [row for prologue in group.prologues.values() for row in prologue.rows]
+        rows = set(map(self.recorded, [*group.rows, *packed])) if compositions else set()
+        return list(dict.fromkeys(kind for kind, nodes in compositions if not rows.isdisjoint(nodes)))

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from topos.backend.native.cascades import with_cascades
 from topos.backend.native.compiler import Piece
-from topos.backend.native.destinations import with_destinations
+from topos.backend.native.grouping import grouped
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.manifest import Manifest, Packable, Start
@@ -18,6 +17,7 @@ from topos.backend.native.table import TEXT
 from topos.backend.native.target import Target
 from topos.backend.native.writers import write
 from topos.backend.task import Declined
+from topos.engine.code import Compositions
 from topos.graph.spec import Spec
 
 
@@ -55,9 +55,9 @@ class Making(NamedTuple):
         packing, multiplying = call.weight.prepacked.write()
         return packing, multiplying, list(texts_of((packing, multiplying)).values()), len(call.operands)
 
-    def explain(self) -> str:
+    def explain(self, compositions: Compositions = ()) -> str:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""
-        lines = self.lowering.describe().splitlines()
+        lines = self.lowering.describe(compositions).splitlines()
         told = [f"{line}  {_told(made)}" for line, made in zip(lines, self.program.groups, strict=True)]
         counted = [
             _counted(len(told), "group"),
@@ -75,9 +75,7 @@ def made(
     spec: Spec, scheduled: Sequence[int], results: frozenset[int], carried: Mapping[int, int], target: Target
 ) -> Making | Declined:
     """The program of a schedule; or why there is none."""
-    lowering = Lowering(spec, scheduled, results.union(carried.values()))
-    lowering.groups = with_cascades(lowering, lowering.groups)
-    lowering.groups = with_destinations(lowering, lowering.groups, results.difference(carried.values()))
+    lowering = grouped(spec, scheduled, results, carried.values())
     program = assembled(lowering, partial(_written, target), carried, results)
     if isinstance(program, Group):
         return Declined(f"no kernel for {spec.label(program.rows[-1])}", tuple(program.rows))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import NamedTuple
 
 from topos.engine.pattern.match import Match
 from topos.graph.spec import Row
+
+Stored = Mapping[int, Set[int]]
+"""The rows that somebody stores, each with those that are the same numbers there, in another order perhaps."""
 
 
 class Election(NamedTuple):
@@ -29,18 +33,22 @@ def elect(
     candidates: Iterable[Match],
     repertoire: Collection[str],
     declared: Set[int],
+    stored: Mapping[str, Stored] = MappingProxyType({}),
 ) -> Election:
     """The candidates whose formula is in the repertoire, the largest first; one that covers a declared row declines.
 
     So does one of which a row is read outside, unless the match names it as a result, or the reader is part of another
-    match that works the row out again.
+    match that works the row out again. What whoever computes a formula has `stored` is a result of the match if it is
+    less than the largest that it holds; where it is that, nothing is gained, and the match declines.
     """
     asked_for = frozenset(scheduled)
     known = [_scheduled(match, asked_for, rows) for match in candidates if match.formula in repertoire]
-    left = sorted((match for match in known if match is not None), key=lambda match: (-len(match.rows), match.root))
+    able = [_handing(match, stored.get(match.formula, {}), rows) for match in known if match is not None]
+    left = sorted((match for match in able if match is not None), key=lambda match: (-len(match.rows), match.root))
     while True:
         chosen = _apart(left)
-        ballot = _Ballot(rows, scheduled, chosen, declared)
+        written = (_written(match, stored.get(match.formula, {})) for match in chosen)
+        ballot = _Ballot(rows, scheduled, chosen, frozenset(declared).union(*written))
         out = {id(match) for at, match in enumerate(chosen) if not ballot.stands(at)}
         if not out:
             return ballot.election()
@@ -59,6 +67,23 @@ def _scheduled(match: Match, scheduled: Set[int], rows: Sequence[Row]) -> Match 
     read = {operand for part in (nodes, views, again) for row in part for operand in rows[row].operands}
     operands = {name: row for name, row in match.operands.items() if row in read}
     return match._replace(root=root, nodes=nodes, views=views, again=again, results=results, operands=operands)
+
+
+def _handing(match: Match, stored: Stored, rows: Sequence[Row]) -> Match | None:
+    """A match that also hands out what is stored of it; `None` where that is as large as all that is inside."""
+    inside = sorted(_written(match, stored) & (match.nodes | match.views) - match.stored)
+    if not inside:
+        return match
+    largest = max(rows[row].shape.volume for row in match.nodes | match.views)
+    if not match.views.isdisjoint(inside) or any(rows[row].shape.volume >= largest for row in inside):
+        return None
+    return match._replace(results={**match.results, **{f"node {row}": row for row in inside}})
+
+
+def _written(match: Match, stored: Stored) -> set[int]:
+    """The rows of a match that are stored, as the first of their names; what it hands out is stored as that."""
+    rows = match.rows & stored.keys()
+    return {row for row in rows if row in match.stored or match.stored.isdisjoint(stored[row])}
 
 
 def _apart(matches: Iterable[Match]) -> list[Match]:

@@ -25,7 +25,7 @@ def found(columns: Columns) -> Iterator[Match]:
     for row, recorded in enumerate(columns.rows):
         match = None
         if isinstance(recorded.opcode, MatMul):
-            match = _product(columns, row, 0) or _product(columns, row, 1)
+            yield from list(_products(columns, row, 0)) or _products(columns, row, 1)
         elif isinstance(recorded.opcode, Fold | Narrow | Add) and (folded or isinstance(recorded.opcode, Fold)):
             match, folded = _folded(columns, row), True
         if match is not None:
@@ -41,8 +41,11 @@ def steps(columns: Columns, row: int, *kinds: type[Opcode]) -> list[int]:
     return chain if any(isinstance(columns.rows[at].opcode, Unfold) for at in chain) else []
 
 
-def laid_out(columns: Columns, chain: list[int], fills: set[str]) -> tuple[Layout, list[int]] | None:
-    """The view that a chain of movement makes of an array, as far down as it can be followed, and that much of it."""
+def laid_out(columns: Columns, chain: list[int], fills: set[str]) -> Iterator[tuple[Layout, list[int]]]:
+    """The views that a chain of movement makes of arrays, and how much of it each one is.
+
+    The first begins as far down as it can be followed, the others above one pad more each.
+    """
     begins = [at for at, row in enumerate(chain) if isinstance(columns.rows[row].opcode, Unfold | Pad)]
     for begin in reversed(begins):
         part = chain[: begin + 1]
@@ -50,19 +53,22 @@ def laid_out(columns: Columns, chain: list[int], fills: set[str]) -> tuple[Layou
         upwards = [columns.rows[at] for at in reversed(part)]
         followed = all(layout.follow(row.opcode, row.shape) for row in upwards)
         if followed and layout.is_windowed and layout.fills <= fills:
-            return layout, part
+            yield layout, part
         if isinstance(columns.rows[part[-1]].opcode, Unfold):
-            return None
-    return None
+            return
 
 
-def _product(columns: Columns, row: int, side: int) -> Match | None:
+def _products(columns: Columns, row: int, side: int) -> Iterator[Match]:
+    """A product over windows, the padding of its operand among it or not."""
+    for layout, chain in laid_out(columns, steps(columns, columns.rows[row].operands[side]), {"0.0"}):
+        match = _product(columns, row, side, layout, chain)
+        if match is not None:
+            yield match
+
+
+def _product(columns: Columns, row: int, side: int, layout: Layout, chain: list[int]) -> Match | None:
     """A product of which one operand is windows: their places are its terms, or which of them are."""
     operands = columns.rows[row].operands
-    laid = laid_out(columns, steps(columns, operands[side]), {"0.0"})
-    if laid is None:
-        return None
-    layout, chain = laid
     rank = columns.rows[operands[side]].shape.rank
     inner = rank - 1 if side == 0 else rank - 2
     outer = [axis for axis in range(rank) if axis != inner]
