@@ -86,3 +86,11 @@ def test_many_steps_store_each_their_own() -> None:
         one = plan.advance(other, {})
         for result in results:
             assert_same_bits(every.of(result)[at], one.of(result))
+
+
+def test_a_copy_of_nothing_is_no_place_for_a_number() -> None:
+    def record(tape: Tape) -> Any:
+        total = tape.input(numbers(0, 3)).logsumexp(0)
+        return [total.broadcast_along(0, 0), total.sum() + 1.0]
+
+    copies(record)

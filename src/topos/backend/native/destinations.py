@@ -63,7 +63,8 @@ class _Copy:
     def _steps(self, base: int) -> tuple[int, ...] | None:
         """The steps along the base's axes when it lies in the copy's order; `None` where the copied axes are others."""
         own, view = self.lowering.spec.rows[base].shape, self.view
-        if view.offset or view.shape.volume != own.volume or not own.volume:
+        volume = self.lowering.spec.rows[self.row].shape.volume  # a spread to no place at all is a copy of nothing
+        if view.offset or not view.shape.volume == own.volume == volume or not volume:
             return None
         if not self.lowering.views[base].is_dense():
             return None
