@@ -1,6 +1,6 @@
 """Cascades: a product, work on its rows and a product of that, one group that runs block of rows by block of rows.
 
-What passes between the stages is a block of rows that stays in the nearest caches. It is stored where it belongs only
+Folds may follow a product instead, a block of images at a time. What passes between the stages is a block of rows that stays in the nearest caches. It is stored where it belongs only
 if somebody else reads it.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from topos.backend.native.cascade_crossing import Crossing
+from topos.backend.native.cascade_folds import Folds
 from topos.backend.native.cascade_remade import remade
 from topos.backend.native.drafts import WHOLE
 from topos.backend.native.groups import Group, Lowering
@@ -31,8 +32,14 @@ def with_cascades(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
     """The groups, some of them joined; a joined group stands where its last stage stood."""
     found = list(groups)
     for at in range(len(found)):
-        taken = _Search(lowering, found, at).stages()
-        if taken:
+        folded = Folds(lowering, found, at).stages()
+        taken = folded or _Search(lowering, found, at).stages()
+        if folded:
+            stages = [part for stage in taken for part in found[stage].stages or (found[stage],)]
+            for stage in taken:
+                found[stage] = found[stage]._replace(reads=[], writes=[])
+            found[at] = _joined(lowering, found, stages)
+        elif taken:
             stages = [found[stage] for stage in taken]
             again = remade(lowering, found, stages, at)
             if again is not None:

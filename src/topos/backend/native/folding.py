@@ -128,6 +128,8 @@ class Folding:
         self._products = {
             reader.fold: row for row, reader in alone.items() if isinstance(spec.rows[row].opcode, MatMul)
         }
+        self.products = set(self._products.values())
+        """Those that a fold alone reads, and those beside them."""
 
     def instead(self, row: int) -> int:
         """The row that computes a fold: itself, or one beside the spec's, in the order of memory."""
@@ -195,6 +197,7 @@ class Folding:
         self._put(copy, product)
         added = rearranging.added(product, recorded.opcode, [left, copy], recorded.shape)
         self._placement.product(added)
+        self.products.add(added)
         self._views[added] = dense(added, recorded.shape)
         axes = [*columns.rows, *columns.wanted]
         parts = Reshape([view.shape[axis] for axis in axes])

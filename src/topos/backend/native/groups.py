@@ -88,7 +88,8 @@ class Lowering:
             self._signs.meet(row)
         absorb(self._placement, self.spec, self.views, self.kept)
         Recomputing(self._placement, self.spec, self.views, self.kept).run()
-        Prologues(self._placement, self.spec, self.views, self._widened, self.kept).fold()
+        folded = self._folding.products
+        Prologues(self._placement, self.spec, self.views, self._widened, self.kept, folded).fold()
         self.groups = self._groups()
 
     def view(self, row: int) -> View:

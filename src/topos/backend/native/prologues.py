@@ -44,9 +44,10 @@ class Prologues:
         views: Mapping[int, View],
         widened: Collection[int],
         kept: Collection[int],
+        folded: Collection[int] = (),
     ) -> None:
         self._placement, self._spec, self._views = placement, spec, views
-        self._widened, self._kept = widened, kept
+        self._widened, self._kept, self._folded = widened, kept, folded
         self._readers: dict[int, set[int]] = {}
         for row in (row for draft in placement.drafts for row in draft.rows):
             for base in self._bases(row):
@@ -55,7 +56,9 @@ class Prologues:
     def fold(self) -> None:
         """Every operand of every product that gains by it."""
         for draft in self._placement.drafts:
-            if draft.rows and isinstance(self._spec.rows[draft.rows[0]].opcode, MatMul):
+            if not draft.rows or draft.rows[0] in self._folded:  # which runs image by image, with the folds
+                continue
+            if isinstance(self._spec.rows[draft.rows[0]].opcode, MatMul):
                 for position in (0, 1):
                     found = self._found(draft.rows[0], position)
                     if found is not None:
