@@ -59,7 +59,7 @@ def _reader(spec: Spec, readers: Mapping[int, list[int]], kept: Collection[int],
 class Columns(NamedTuple):
     """How the view of a product's buffer splits it: axes of its rows, and of its columns, as they lie there.
 
-    `wanted` are the axes of the columns as they had better lie.
+    `wanted` are the axes of the columns as they had better lie, the longest last.
     """
 
     rows: list[int]
@@ -77,11 +77,11 @@ def columns_of(view: View, width: int, offsets: Sequence[int]) -> Columns | None
         return None
     rows = [axis for axis in axes if view.strides[axis] >= width]
     own = [axis for axis in axes if view.strides[axis] < width]
-    if prod(view.shape[axis] for axis in own) != width:
+    last = sorted((axis for axis in own if axis not in offsets), key=lambda axis: view.shape[axis])
+    if prod(view.shape[axis] for axis in own) != width or any(offset - 1 in own for offset in offsets):
         return None
-    last = [axis for axis in own if axis not in offsets]
     wanted = [*(axis for axis in offsets if axis in own), *last]
-    few = prod(view.shape[axis] for axis in last) < FEWEST_CHANNELS
+    few = not last or view.shape[last[-1]] < FEWEST_CHANNELS
     return None if few or wanted == own else Columns(rows, own, wanted)
 
 
@@ -138,11 +138,11 @@ class Folding:
             return row
         opcode = self._spec.rows[row].opcode
         assert isinstance(opcode, Fold)
-        operand = self._regrouped(row, operand)
-        order = fold_order(self._views[operand], opcode.axis)
-        if order is None or order == sorted(order):
+        regrouped = self._regrouped(row, operand)
+        order = fold_order(self._views[regrouped], opcode.axis)
+        if order is None or (order == sorted(order) and regrouped == operand):
             return row
-        moved = self._rearranging.moved(operand, [Permute(order)])
+        moved = self._rearranging.moved(regrouped, [Permute(order)])
         fold = Fold(order.index(opcode.axis), opcode.size, opcode.step, opcode.dilation, opcode.extent)
         shape = fold.result_shape([self._views[moved].shape])
         added = self._rearranging.added(row, fold, [moved], shape)
