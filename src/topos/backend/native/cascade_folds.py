@@ -13,7 +13,7 @@ from topos.op import Fold, MatMul
 
 FEWEST_IMAGES = 8
 """Fewer leave threads without work."""
-BLOCK_BYTES = 1 << 19
+BLOCK_BYTES = 1 << 17
 """Of the windows of a block, unless those of one image take more."""
 MOST_BLOCKS = 16
 """As many, where there are so many images, before a block has several."""

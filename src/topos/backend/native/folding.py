@@ -18,7 +18,6 @@ from topos.graph.spec import Spec
 from topos.op import Fold, MatMul, Movement
 from topos.op.elementwise import ADD
 from topos.op.movement import Permute, Reshape
-from topos.shape import Shape
 
 FEWEST_CHANNELS = 8
 """Next to one another; fewer leave most of a vector empty."""
