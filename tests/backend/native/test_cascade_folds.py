@@ -88,6 +88,7 @@ CASES = {
     "one channel": (8, 6, 1, SQUARE, Windows(7, 3, 2)),
     "many terms": (8, 1030, 8, Windows(3, 2), Windows(4, 2)),
     "many columns": (8, 12, 130, Windows(4, 2), Windows(4, 3)),
+    "much weight": (8, 260, 64, Windows(4, 3), Windows(4, 3)),
     "one term": (8, 1, 19, SQUARE, Windows(4, 4)),
     "a point": (8, 6, 16, Windows(5, 1), Windows(4, 1)),
 }

@@ -111,7 +111,7 @@ def fold_order(view: View, axis: int) -> list[int] | None:
 
 
 class Folding:
-    """Chooses for each fold that is not kept; adds to what it is given."""
+    """Chooses for each fold; adds to what it is given. A fold that is kept is then a copy of the one beside it."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Folding:
     def instead(self, row: int) -> int:
         """The row that computes a fold: itself, or one beside the spec's, in the order of memory."""
         (operand,) = self._spec.rows[row].operands
-        if row in self._kept or operand not in self._views or self._spec.is_selection(self._views[operand].row):
+        if operand not in self._views or self._spec.is_selection(self._views[operand].row):
             return row
         opcode = self._spec.rows[row].opcode
         assert isinstance(opcode, Fold)
@@ -149,6 +149,11 @@ class Folding:
         back = Permute([order.index(axis) for axis in sorted(order)])
         view = self._rearranging.seen(dense(added, shape), [back])
         assert view is not None
+        if row in self._kept:
+            self._placement.alone(added, "Fold has a kernel of its own")
+            self._views[added] = dense(added, shape)
+            self._spec.rows[row] = self._spec.rows[row]._replace(opcode=back, operands=(added,))
+            return row
         self._views[row] = view
         return added
 
