@@ -13,6 +13,7 @@ pytest.importorskip("llvmlite")
 from .kernel_checks import check_kernels, target_named, values_of
 
 WINDOWS = [(9, 3, 1, 1), (70, 3, 1, 1), (40, 5, 2, 1), (33, 2, 1, 3), (30, 20, 1, 1), (30, 18, 3, 1), (64, 3, 3, 2)]
+WINDOWS += [(64, 3, 2, 1), (37, 5, 4, 1), (50, 4, 2, 3), (33, 1, 8, 1), (90, 9, 8, 1), (31, 2, 4, 5), (19, 11, 2, 1)]
 SIDES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((), ()),
     ((3,), ()),

@@ -9,15 +9,15 @@ from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.program import Pointer
 from topos.backend.native.views import View
 from topos.graph.spec import Spec
-from topos.op import MatMul
+from topos.op import Fold, MatMul
 from topos.shape import Shape
 
 
 class Source(NamedTuple):
     """Where an operand of a stage is in the memory of the plan: its first number, and its steps in bytes.
 
-    `leading` are the steps of the axes before the matrices, `down` the step from row to row of the block, which is 0
-    for what each block reads as a whole.
+    `leading` are the steps of the axes before the matrices, `down` the step from row to row of the block (or from image
+    to image), which is 0 for what each block reads as a whole.
     """
 
     pointer: Pointer
@@ -26,16 +26,17 @@ class Source(NamedTuple):
 
 
 class Block(Lowering):
-    """`rows` rows of one matrix of a cascade, as if there were no others.
+    """`rows` rows of one matrix of a cascade, or images of one that folds, as if there were no others.
 
     Values of the stages keep their rows; what is read from outside has a buffer for each operand, named by it, and
     `source` says where that is.
     """
 
     def __init__(self, lowering: Lowering, group: Group, rows: int) -> None:
-        self._whole, self._group, self._rows = lowering, group, rows
+        self._whole, self._group, self.rows = lowering, group, rows
         first = group.stages[0].shape
-        self.leading, self.all_rows = first[:-2], first[-2]
+        self.folds = isinstance(lowering.spec.rows[group.stages[-1].rows[-1]].opcode, Fold)
+        self.leading, self.all_rows = first[:-2], group.shape[0] if self.folds else first[-2]
         self.kept, self.constants = lowering.kept, lowering.constants
         self._placement, self._read_later = lowering._placement, set()
         self.axes = self._axes()
@@ -84,13 +85,18 @@ class Block(Lowering):
         extents = list(self._whole.spec.rows[row].shape[len(self.leading) :])
         axis = self.axes.get(row, 0)
         if axis is not None:
-            extents[axis] = self._rows
+            extents[axis] = self._part(extents[axis])
         return Shape(extents)
+
+    def _part(self, extent: int) -> int:
+        """How much of an axis of rows is the block's; an image has several."""
+        return extent // self.all_rows * self.rows
 
     def _stage(self, stage: Group) -> Group:
         if stage.crosses:
             return stage._replace(shape=self._extents(stage.rows[0]))
-        shape = Shape((self._rows, stage.shape[-1]))
+        first, *rest = stage.shape[len(self.leading) :]
+        shape = Shape((self._part(first), *rest))
         return stage._replace(shape=shape, axis=None if stage.axis is None else 1)
 
     def interiors(self) -> list[int]:
@@ -110,5 +116,5 @@ class Block(Lowering):
         steps = [step * size for step in view.strides]
         count = len(self.leading)
         axis = self.axes.get(row, 0)
-        down = 0 if axis is None else steps[count + axis]
+        down = 0 if axis is None else steps[count + axis] * (view.shape[count + axis] // self.all_rows)
         return Source(Pointer(view.row, view.offset * size), tuple(steps[:count]), down)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from topos.backend.native.cascade_block import Block, Source
 from topos.backend.native.cascade_crossing import even_rows
+from topos.backend.native.cascade_folds import images_of
 from topos.backend.native.cascade_reach import Looking, Reach, reach_of
 from topos.backend.native.contractions import matmul
 from topos.backend.native.groups import Group, Lowering
@@ -20,7 +21,7 @@ from topos.backend.native.products.text import Text
 from topos.backend.native.program import Call, Pointer
 from topos.backend.native.registers import INT64, Operand
 from topos.backend.native.target import Target
-from topos.op import MatMul
+from topos.op import Fold, MatMul
 from topos.tensor.memory import LINE, whole_lines
 
 BLOCK_BYTES = 1 << 15
@@ -51,6 +52,8 @@ def cascade(lowering: Lowering, group: Group, target: Target, write: Writer) -> 
 
 def _rows(lowering: Lowering, group: Group) -> int:
     """The rows of a block: even shares of all rows, each value of a block as large as the cache allows."""
+    if isinstance(lowering.spec.rows[group.stages[-1].rows[-1]].opcode, Fold):
+        return images_of(lowering, group)
     *_, rows, columns = group.stages[0].shape
     item = lowering.spec.element_of(group.stages[0].rows[0]).dtype.itemsize
     most = max(FEWEST_ROWS, min(MOST_ROWS, BLOCK_BYTES // (columns * item)))
@@ -79,12 +82,18 @@ class _Cascade:
         rows = dict.fromkeys(row for row in operands if row not in interiors)
         self.sources: dict[int, Source] = {row: block.source(row) for row in rows}
         self.pointers = list(dict.fromkeys(source.pointer for source in self.sources.values()))
-        self.blocks = -(-block.all_rows // block.spec.rows[block.groups[0].rows[0]].shape[0])
+        self.blocks = -(-block.all_rows // block.rows)
         self.matrices = prod(block.leading)
-        # A part has two blocks at least: the last block of all is moved back onto rows of the one before it.
         self.crosses = [stage.crosses for stage in block.groups]
-        self.parts = 1 if any(self.crosses) else max(1, min(-(-MOST_TILES // self.matrices) // 2, self.blocks // 2))
+        self.parts = 1 if any(self.crosses) else self._parts()
         self.tiles = min(MOST_TILES, self.matrices * self.parts)
+
+    def _parts(self) -> int:
+        """Into how many parts the blocks of a matrix fall."""
+        if self.block.all_rows % self.block.rows == 0:
+            return min(-(-MOST_TILES // self.matrices), self.blocks)
+        # A part has two blocks at least: the last block of all is moved back onto rows of the one before it.
+        return max(1, min(-(-MOST_TILES // self.matrices) // 2, self.blocks // 2))
 
     def _room(self) -> _Room:
         values, scratch, size = {}, [], 0
@@ -140,7 +149,7 @@ class _Cascade:
         finite = looking.finite(places[looking.reach.right]) if looking else ""
 
         def one(block: str) -> None:
-            rows = self.block.spec.rows[self.block.groups[0].rows[0]].shape[0]
+            rows = self.block.rows
             row = text.least(text.mul(block, rows), self.block.all_rows - rows) if self.blocks > 1 else "0"
             reach = "poison"
             if looking is not None:

@@ -1,7 +1,7 @@
 """Cascades: a product, work on its rows and a product of that, one group that runs block of rows by block of rows.
 
-What passes between the stages is a block of rows that stays in the nearest caches. It is stored where it belongs only
-if somebody else reads it.
+Folds may follow a product instead, a block of images at a time. What passes between the stages is a block that stays
+in the nearest caches. It is stored where it belongs only if somebody else reads it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from topos.backend.native.cascade_crossing import Crossing
+from topos.backend.native.cascade_folds import Folds
 from topos.backend.native.cascade_remade import remade
 from topos.backend.native.drafts import WHOLE
 from topos.backend.native.groups import Group, Lowering
@@ -31,7 +32,11 @@ def with_cascades(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
     """The groups, some of them joined; a joined group stands where its last stage stood."""
     found = list(groups)
     for at in range(len(found)):
-        taken = _Search(lowering, found, at).stages()
+        folded = Folds(lowering, found, at).stages()
+        if folded:
+            stages = [part for stage in folded for part in found[stage].stages or (found[stage],)]
+            _join(lowering, found, stages, folded, at)
+        taken = [] if folded else _Search(lowering, found, at).stages()
         if taken:
             stages = [found[stage] for stage in taken]
             again = remade(lowering, found, stages, at)
@@ -40,9 +45,7 @@ def with_cascades(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
                 stages = again.stages
             crossing = Crossing(lowering, found, stages, at).products()
             stages += [found[stage]._replace(crosses=True) for stage in crossing]
-            for stage in (*taken, *crossing):
-                found[stage] = found[stage]._replace(reads=[], writes=[])
-            found[at] = _joined(lowering, found, stages)
+            _join(lowering, found, stages, [*taken, *crossing], at)
     return [group for group in found if group.writes]
 
 
@@ -146,6 +149,13 @@ class _Search:
         width = sum(prod(spec.rows[right].shape[-2:]) for right in rights) // max(1, columns)
         is_small = 0 < size <= MOST_RIGHT_BYTES or 0 < width <= MOST_WIDTH
         return rows >= FEWEST_ROWS and columns > 0 and blocks >= FEWEST_BLOCKS and is_small
+
+
+def _join(lowering: Lowering, groups: list[Group], stages: Sequence[Group], places: Sequence[int], last: int) -> None:
+    """Puts one group of stages at the last of their places, and nothing at the others."""
+    for place in places:
+        groups[place] = groups[place]._replace(reads=[], writes=[])
+    groups[last] = _joined(lowering, groups, stages)
 
 
 def _joined(lowering: Lowering, groups: Sequence[Group], stages: Sequence[Group]) -> Group:

@@ -14,6 +14,7 @@ import numpy as np
 
 from topos.backend.native.absorption import absorb
 from topos.backend.native.drafts import WHOLE, Prologue
+from topos.backend.native.folding import Folding, folded_alone
 from topos.backend.native.gridding import gridded, gridded_rows, turned
 from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import Placement
@@ -29,7 +30,7 @@ from topos.backend.native.widening import widened_by_products
 from topos.engine.code import Compositions
 from topos.engine.liveness import volume
 from topos.graph.spec import Spec
-from topos.op import Cast, Elementwise, MatMul, Movement, Opcode, Pad, Stop, Sum
+from topos.op import Cast, Elementwise, Fold, MatMul, Movement, Opcode, Pad, Stop, Sum
 from topos.op.reduction import AlongAxis
 from topos.shape import Shape
 from topos.tensor import Tensor
@@ -82,13 +83,16 @@ class Lowering:
         self._widened = widened_by_products(self.spec, scheduled, self.kept)
         settled = settled_rows(self.spec, scheduled, self.kept)
         self._rearranging = Rearranging(self.spec, self.views, self.constants, self._placement, settled)
+        alone = folded_alone(self.spec, scheduled, self.kept)
+        self._folding = Folding(self.spec, self.views, self._placement, self._rearranging, alone, self.kept)
         for row in scheduled:
             self._place(row)
             self._signs.meet(row)
         readers = Readers(self._placement, self.spec, self.views)
         absorb(self._placement, self.spec, self.views, self.kept, readers)
         Recomputing(self._placement, self.spec, self.views, self.kept, readers).run()
-        Prologues(self._placement, self.spec, self.views, self._widened, self.kept, readers).fold()
+        folded = self._folding.products
+        Prologues(self._placement, self.spec, self.views, self._widened, self.kept, readers, folded).fold()
         self.groups = self._groups()
 
     def view(self, row: int) -> View:
@@ -139,7 +143,7 @@ class Lowering:
                 self._signs.meet(added)
             self.views[row] = self.views[rows[-1]]
         elif not self._is_number(row, opcode) and not self._is_address(row, opcode):
-            row = self._rearranging.instead(row)
+            row = (self._folding if isinstance(opcode, Fold) else self._rearranging).instead(row)
             if isinstance(opcode, Elementwise | Cast):
                 self._placement.elementwise(row)
             elif isinstance(opcode, Sum | AlongAxis):

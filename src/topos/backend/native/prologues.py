@@ -36,14 +36,17 @@ class Prologues:
         widened: Collection[int],
         kept: Collection[int],
         readers: Readers,
+        folded: Collection[int] = (),
     ) -> None:
         self._placement, self._spec, self._views = placement, spec, views
-        self._widened, self._kept, self._readers = widened, kept, readers
+        self._widened, self._kept, self._readers, self._folded = widened, kept, readers, folded
 
     def fold(self) -> None:
         """Every operand of every product that gains by it."""
         for draft in self._placement.drafts:
-            if draft.rows and isinstance(self._spec.rows[draft.rows[0]].opcode, MatMul):
+            if not draft.rows or draft.rows[0] in self._folded:  # which runs image by image, with the folds
+                continue
+            if isinstance(self._spec.rows[draft.rows[0]].opcode, MatMul):
                 for position in (0, 1):
                     found = self._found(draft.rows[0], position)
                     if found is not None:

@@ -78,7 +78,7 @@ class Rearranging:
         if best.found is None:
             return row
         operands = [
-            operand if view is None else self._moved(operand, best.found.back(best.buffer))
+            operand if view is None else self.moved(operand, best.found.back(best.buffer))
             for operand, view in zip(recorded.operands, best.views, strict=True)
         ]
         return self._instead(row, recorded.opcode, operands, best.buffer, best.found)
@@ -90,7 +90,7 @@ class Rearranging:
         if place is None:
             return row
         found, gone, buffer, axis = place
-        moved = self._moved(operand, found.back(buffer))
+        moved = self.moved(operand, found.back(buffer))
         if isinstance(opcode, LogSoftmax):
             return self._instead(row, LogSoftmax(axis), [moved], buffer, found)
         return self._instead(
@@ -106,7 +106,7 @@ class Rearranging:
         found, part, buffer, axis = place
         full = opcode.full_extent
         pad = Pad(axis, opcode.start, full, opcode.fill)
-        moved = self._moved(operand, found.back(buffer))
+        moved = self.moved(operand, found.back(buffer))
         shape = Shape((*buffer[:axis], full, *buffer[axis + 1 :]))
         return self._instead(row, pad, [moved], shape, found.extended(opcode.axis, part, full))
 
@@ -137,12 +137,12 @@ class Rearranging:
         if meets or operand in self._constants or self._is_one_hot(operand):
             return None
         reshape = Reshape(shape)
-        if self._views[operand].guards or self._seen(self._views[operand], [reshape]) is None:
+        if self._views[operand].guards or self.seen(self._views[operand], [reshape]) is None:
             return None
-        reshaped = self._added(row, reshape, [operand], shape)
-        zero = self._added(row, LEAF, [], shape)
+        reshaped = self.added(row, reshape, [operand], shape)
+        zero = self.added(row, LEAF, [], shape)
         self._spec.payloads[zero] = Tensor.filled(shape, 0.0, self._spec.element_of(row))
-        return [reshaped, zero, self._added(row, ADD, [zero, reshaped], shape)]
+        return [reshaped, zero, self.added(row, ADD, [zero, reshaped], shape)]
 
     # ways to compute a row
     def _options(self, row: int) -> Iterator[_Option | None]:
@@ -162,7 +162,7 @@ class Rearranging:
         for operand in self._spec.rows[row].operands:
             view = None if operand in self._constants else self._views[operand]
             if view is not None and found is not None:
-                view = None if view.guards else self._seen(view, found.back(buffer))
+                view = None if view.guards else self.seen(view, found.back(buffer))
                 if view is None:
                     return None
             views.append(view)
@@ -190,30 +190,32 @@ class Rearranging:
         return view is not None and self._spec.is_selection(view.row)
 
     # rows beside the spec's
-    def _seen(self, view: View, movements: Sequence[Movement]) -> View | None:
+    def seen(self, view: View, movements: Sequence[Movement]) -> View | None:
+        """A view after movements, or `None` where they are no addresses."""
         found: View | None = view
         for movement in movements:
             found = None if found is None else moved(found, movement, volume(self._spec, view.row))
         return found
 
-    def _moved(self, operand: int, movements: Sequence[Movement]) -> int:
+    def moved(self, operand: int, movements: Sequence[Movement]) -> int:
         """An operand after movements that are all addresses."""
         for movement in movements:
-            view = self._seen(self._views[operand], [movement])
+            view = self.seen(self._views[operand], [movement])
             assert view is not None
-            operand = self._added(operand, movement, [operand], view.shape)
+            operand = self.added(operand, movement, [operand], view.shape)
             self._views[operand] = view
         return operand
 
     def _instead(self, row: int, opcode: Opcode, operands: Sequence[int], shape: Shape, found: Arrangement) -> int:
         """A row that computes another one in its own order."""
-        added = self._added(row, opcode, operands, shape)
-        view = self._seen(dense(added, shape), found.there(shape))
+        added = self.added(row, opcode, operands, shape)
+        view = self.seen(dense(added, shape), found.there(shape))
         assert view is not None
         self._views[row] = view
         return added
 
-    def _added(self, row: int, opcode: Opcode, operands: Sequence[int], shape: Shape) -> int:
+    def added(self, row: int, opcode: Opcode, operands: Sequence[int], shape: Shape) -> int:
+        """A row at the end of the spec, of the element and the origin of another one."""
         rows = self._spec.rows
         rows.append(Row(opcode, tuple(operands), shape, rows[row].element, rows[row].place, row))
         return len(rows) - 1

@@ -6,7 +6,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from topos.backend.native.costs import lanes_up_to
@@ -22,24 +22,32 @@ from topos.backend.native.vocabulary import Lanes
 from topos.op import Fold
 from topos.op.movement import window_count
 
+MOST_NEAR = 4
+"""Registers that hold what the windows of neighbouring places hold."""
 UNROLLED = 16
 """Offsets that are written one by one."""
 
 
 def fold(lowering: Lowering, group: Group, target: Target) -> Call | None:
-    """The lanes are neighbours after the axis, or along it where nothing comes after and windows are a step apart."""
+    """The lanes are neighbours after the axis, or along it where nothing comes after.
+
+    Windows are then a step apart, or so near to one another that a few registers hold those of all lanes.
+    """
     (row,) = group.rows
     opcode = lowering.spec.rows[row].opcode
     assert isinstance(opcode, Fold)
-    is_along = prod(group.shape[opcode.axis + 1 :]) == 1 and opcode.step == 1
     lanes = lanes_for(lowering, group, target)
-    if is_along:
-        lanes = lanes_up_to(lanes, opcode.extent)
-    work = _Windows(Frame(lowering, target, lanes), row, opcode, group)
+    is_last, most = prod(group.shape[opcode.axis + 1 :]) == 1, lanes_up_to(lanes, opcode.extent)
+    work = _Windows(Frame(lowering, target, most if is_last else lanes), row, opcode, group)
+    is_near = is_last and opcode.step > 1 and work.is_near()
+    is_along = is_last and (opcode.step == 1 or is_near)
+    if is_last and not is_along:
+        work = _Windows(Frame(lowering, target, lanes), row, opcode, group)
     frame = work.frame
 
     def along(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
-        frame.vectors(begin, end, opcode.extent, lambda index, count: work.along(outer, index, count))
+        body = work.near if is_near else work.along
+        frame.vectors(begin, end, opcode.extent, lambda index, count: body(outer, index, count))
 
     def across(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
         frame.vectors(begin, end, work.after[-1], lambda index, count: work.across(outer, index, count))
@@ -131,6 +139,88 @@ class _Windows:
         total = self._offsets(add, self.m.constant(0.0))
         steps = [*self._first, self._step]
         self.frame.store(self.own, self.own.rounded(total), self.result, steps, Place(outer, index, count))
+
+    def is_near(self) -> bool:
+        """Whether the numbers for neighbouring places lie in a few registers, and in the same lanes everywhere."""
+        if self._read is None or self._read.element is None or len(self._read.maps) > 1 or len(self._maps) != 1:
+            return False
+        _, window, offset, _ = self._maps[0]
+        if self.frame.lanes % self.opcode.step or min(window, offset) < 0:
+            return False
+        places = [place for lanes in self._places() for place in lanes.values()]
+        return max(places) - min(places) < MOST_NEAR * self.frame.lanes
+
+    def _places(self) -> list[dict[int, int]]:
+        """For each offset the lanes that it gives something, and how many numbers after the first window's."""
+        _, window, offset, _ = self._maps[0]
+        starts = ((at, [lane - at * self.opcode.dilation for lane in range(self.frame.lanes)]) for at in self._sizes())
+        return [
+            {
+                lane: start // self.opcode.step * window + at * offset
+                for lane, start in enumerate(lanes)
+                if start % self.opcode.step == 0
+            }
+            for at, lanes in starts
+        ]
+
+    def _sizes(self) -> range:
+        return range(self.opcode.size)
+
+    def near(self, outer: tuple[Integer, ...], index: Integer, count: Integer | None) -> None:
+        """Neighbouring places of the axis: what their windows hold is loaded once, and taken out offset by offset."""
+        assert self._read is not None
+        ((before, window, offset, _),) = self._maps
+        self._read.maps = [[*before, 1]]
+        function, lanes, step = self.frame.function, self.frame.lanes, self.opcode.step
+        first: Integer = index // step if isinstance(index, int) else function.let(INT64, f"udiv {index}, {step}")
+        places = self._places()
+        least = min(place for given in places for place in given.values())
+        most = max(place for given in places for place in given.values())
+        all_numbers = (self.count - 1) * window + (self.opcode.size - 1) * offset + 1
+        start = function.add(function.multiply(first, window), least)
+        held = [
+            self._numbers(outer, function.add(start, chunk), all_numbers) for chunk in range(0, most - least + 1, lanes)
+        ]
+        total = self.m.constant(0.0)
+        for at, given in enumerate(places):
+            value = self._taken(held, {lane: place - least for lane, place in given.items()})
+            windows = [
+                (lane - at * self.opcode.dilation) // step if lane in given else -(1 << 40) for lane in range(lanes)
+            ]
+            exists = self._counted(first, windows, self.count)
+            total = total + self.frame.reading.select(self._lanes(exists), value, 0.0)
+        steps = [*self._first, self._step]
+        self.frame.store(self.own, self.own.rounded(total), self.result, steps, Place(outer, index, count))
+
+    def _numbers(self, outer: tuple[Integer, ...], start: Integer, limit: int) -> Lanes:
+        """Neighbouring numbers of a row, those that exist."""
+        exists = self._counted(start, range(self.frame.lanes), limit)
+        return self.frame.value_where(self.operand, Place(outer, start, None), self.own.element, exists)
+
+    def _counted(self, first: Integer, steps: Sequence[int], limit: int) -> Operand:
+        """Per lane, whether `0 <= first + step < limit`."""
+        function, type = self.frame.function, vector("i64", self.frame.lanes)
+        numbers = self._lanes(function.spread(type, Operand(INT64, written(first)))) + self._lanes(
+            listed(type, tuple(steps))
+        )
+        limits = self.frame.reading.constant_text(type, limit)
+        return function.let(type.of("i1"), f"icmp ult {numbers}, {limits}")
+
+    def _taken(self, held: Sequence[Lanes], places: Mapping[int, int]) -> Lanes:
+        """A register with, in some lanes, the numbers at places of several registers."""
+        function, lanes = self.frame.function, self.frame.lanes
+        found: Lanes | None = None
+        for chunk, value in enumerate(held):
+            here = {lane: place % lanes for lane, place in places.items() if place // lanes == chunk}
+            if here:
+                before = value if found is None else found
+                index = [lanes + here[lane] if lane in here else lane for lane in range(lanes)]
+                wanted = listed(vector("i32", lanes), tuple(index))
+                found = self._lanes(
+                    function.let(value.type, f"shufflevector {before}, {value.type.text} {value.text}, {wanted}")
+                )
+        assert found is not None
+        return found
 
     def _masked(self, outer: tuple[Integer, ...], index: Integer, offset: Integer, count: Integer | None) -> Lanes:
         """What one offset gives neighbouring places; `+0.0`, which changes no sum, where it gives nothing."""

@@ -99,12 +99,18 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     return shared_out(_chosen(exchanged if is_turned else plain, target, is_turned), width)
 
 
-def elect_stage(task: ProductTask, target: Target) -> Choice:
-    """The choice for a product that is one tile of work, and whose right operand is packed by a kernel of its own."""
+def elect_stage(task: ProductTask, target: Target, is_cut: bool = False) -> Choice:
+    """The choice for a product that is one tile of work, and whose right operand is packed by a kernel of its own.
+
+    Where it `is_cut`, tiles of its columns run one after another, each over as much of the right operand as L2 holds.
+    """
     if 0 in (task.rows, task.columns):
         return Choice("nothing", "there are no results", task)
     choice = _chosen(task, target, False)
-    return choice._replace(chunk=choice.panels.groups, shared="right" if choice.packs_right else "")
+    choice = choice._replace(chunk=choice.panels.groups, shared="right" if choice.packs_right else "")
+    if not is_cut or choice.kind not in ("direct", "packed"):
+        return choice
+    return choice._replace(column_tiles=min(choice.panels.groups, -(-_Shape(task, 0, 0).right_bytes() // _FAR_BYTES)))
 
 
 def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:

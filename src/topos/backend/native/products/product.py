@@ -72,13 +72,14 @@ def prepacked(task: ProductTask, target: Target, epilogue: Epilogue | None = Non
 def stage(
     task: ProductTask, target: Target, epilogue: Epilogue | None = None, reach: str = "", all_terms: int = 0
 ) -> tuple[Kernel, ...]:
-    """The same of one matrix, each kernel in one tile; the last computes, one before it packs the right operand.
+    """The same of one matrix, for one thread; the last kernel computes, one before it packs the right operand.
 
     A product of other rows with that right operand may be computed without packing again. Only so many columns, or
     terms, need to be taken as the kernel's caller says where `reach` names them. With `all_terms`, the terms are the
     next ones of so many, as many each time: the scratch keeps the chains, and the last time stores the results.
     """
-    kind = kind_of(elect_stage(task, target), target, epilogue, all_terms=all_terms, reach=reach)
+    choice = elect_stage(task, target, is_cut=not reach and not all_terms)
+    kind = kind_of(choice, target, epilogue, all_terms=all_terms, reach=reach)
     return tuple(_kernels(kind, target))
 
 
