@@ -1,9 +1,9 @@
-"""The one thread that talks to LLVM.
+"""The one thread that talks to LLVM, and the one that makes machine code beside it.
 
 llvmlite is imported on first use. All of its calls run on one thread of ours, for three reasons: Ctrl-C, which Python
 raises in the main thread alone, never cuts an LLVM call short or leaves a lock of llvmlite taken; a thousand callers
 need no lock of ours; and a fork waits until the thread is between two pieces of work, so that a child never inherits
-LLVM half way.
+LLVM half way. A second thread does `beside` it what shares nothing with the first, under the same rules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Answer = TypeVar("Answer")
 class _Desk:
     """The thread's work, in order of arrival; each piece is done while `quiet` is held."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.quiet = threading.Lock()
         self.starting = threading.RLock()  # a finalizer may come back to it
@@ -41,7 +42,7 @@ class _Desk:
         if self.thread is None or not self.thread.is_alive():
             with self.starting:
                 if self.thread is None or not self.thread.is_alive():
-                    self.thread = threading.Thread(target=self._serve, name="topos-llvm", daemon=True)
+                    self.thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
                     self.thread.start()
 
     def _serve(self) -> None:
@@ -60,11 +61,21 @@ class _Desk:
             self.thread.join()
 
 
-_desk = _Desk()
+_desk = _Desk("topos-llvm")
+_second_desk = _Desk("topos-llvm-ahead")
 
 
 def ask(work: Callable[[], Answer]) -> Answer:
     """What `work` answers on LLVM's thread. A Ctrl-C here leaves the work to finish there."""
+    return _put(_desk, work).result()
+
+
+def beside(work: Callable[[], Answer]) -> Future[Answer]:
+    """What `work` will have answered on the second thread, which goes on while the first one works."""
+    return _put(_second_desk, work)
+
+
+def _put(desk: _Desk, work: Callable[[], Answer]) -> Future[Answer]:
     future: Future[Answer] = Future()
 
     def run() -> None:
@@ -73,8 +84,8 @@ def ask(work: Callable[[], Answer]) -> Answer:
         except BaseException as error:
             future.set_exception(error)
 
-    _desk.put(run)
-    return future.result()
+    desk.put(run)
+    return future
 
 
 def later(work: Callable[[], None]) -> None:
@@ -118,17 +129,21 @@ def binding() -> Any:
 
 
 def _before_fork() -> None:
-    _desk.quiet.acquire()
+    for desk in (_desk, _second_desk):
+        desk.quiet.acquire()
 
 
 def _in_parent() -> None:
-    _desk.quiet.release()
+    for desk in (_desk, _second_desk):
+        desk.quiet.release()
 
 
 def _in_child() -> None:
-    _desk.__init__()  # type: ignore[misc]
+    for desk in (_desk, _second_desk):
+        desk.__init__(desk.name)  # type: ignore[misc]
 
 
 atexit.register(lambda: _desk.close())
+atexit.register(lambda: _second_desk.close())
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
