@@ -12,15 +12,21 @@ from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
 
+_MASK = "%mask"
 _AHEAD_BYTES = 1024  # how far ahead of the chains a packed right operand is asked for
 
 
 class Shape(NamedTuple):
-    """Rows, vectors, and the lanes of the last vector that are columns."""
+    """Rows, vectors, and the lanes of the last vector that are columns: all or so many where it is ragged."""
 
     rows: int
     vectors: int
     active: int
+    is_ragged: bool = False
+
+    def mask(self, vector: int) -> str:
+        """The mask of a vector, where only the run knows it."""
+        return _MASK if self.is_ragged and vector == self.vectors - 1 else ""
 
 
 class Totals(NamedTuple):
@@ -47,6 +53,8 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
     text, lanes, choice = Text(kind.helpers), kind.lanes, kind.choice
     if kind.epilogue is not None:
         text.do(f"%room = alloca [{shape.rows * shape.vectors} x {lanes.vector}], align 64")
+    if shape.is_ragged:
+        text.do(f"{_MASK} = bitcast i{lanes.width} %lanes to <{lanes.width} x i1>")
     places = [(row, vector) for row in range(shape.rows) for vector in range(shape.vectors)]
 
     rows = grid_rows(text, shape.rows) if choice.task.left_grid is not None else None
@@ -79,13 +87,13 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
         assert totals is not None
         _go_on(text, kind, shape, totals, sums)
     elif totals is None:
-        zero = "zeroinitializer"
-        _finish(text, kind, shape, [lanes.add(text, value, zero) for value in sums])
+        _finish(text, kind, shape, sums, from_zero=True)
     else:
         _accumulate(text, kind, shape, totals, sums)
     arguments = "ptr noalias %left, ptr noalias %right, ptr %out, ptr %totals, i64 %terms, i1 %first, i1 %last"
     arguments += ", i64 %row, i64 %column" + ", ptr %arguments, i64 %product" * (kind.epilogue is not None)
     arguments += ", ptr noalias %grid" * (rows is not None) + ", i64 %begun" * bool(kind.all_terms)
+    arguments += f", i{lanes.width} %lanes" * shape.is_ragged
     head = f"internal void {micro_name(kind, shape)}({arguments}) noinline nounwind"
     assert choice.task.terms
     return text.function(head)
@@ -133,20 +141,28 @@ def _right(text: Text, kind: Kind, shape: Shape, pointer: str, vector: int) -> s
     lanes, packed = kind.right, kind.choice.packs_right
     size = lanes.wide_bytes if packed else lanes.item_bytes
     active = shape.active if vector == shape.vectors - 1 and not packed else lanes.width
-    return lanes.load(text, text.at(pointer, vector * lanes.width * size), active, wide=packed)
+    mask = "" if packed else shape.mask(vector)
+    return lanes.load(text, text.at(pointer, vector * lanes.width * size), active, packed, mask)
 
 
 def _active(kind: Kind, shape: Shape, vector: int) -> int:
     return shape.active if vector == shape.vectors - 1 else kind.lanes.width
 
 
-def _finish(text: Text, kind: Kind, shape: Shape, values: Sequence[str]) -> None:
-    """Results to their places, or row by row to the epilogue, whose text stands in a loop."""
+def _finish(text: Text, kind: Kind, shape: Shape, values: Sequence[str], from_zero: bool = False) -> None:
+    """Results to their places, or row by row to the epilogue, whose text stands in a loop; `from_zero` adds to a zero."""
     task, lanes = kind.choice.task, kind.lanes
 
     def one(value: str, row: str | int, vector: int, pointer: str) -> None:
+        value = lanes.add(text, value, "zeroinitializer") if from_zero else value
         where = text.add("%row", row), text.add("%column", vector * lanes.width)
-        kind.finish(text, Results(value, "%product", *where, _active(kind, shape, vector)), pointer)
+        results = Results(value, "%product", *where, _active(kind, shape, vector), shape.mask(vector))
+        if kind.epilogue is None or not results.mask:
+            return kind.finish(text, results, pointer)
+        full = results._replace(active=lanes.width)
+        is_full = text.let(f"icmp eq i{lanes.width} %lanes, -1")
+        text.when(is_full, lambda: kind.finish(text, full, pointer), lambda: kind.finish(text, results, pointer))
+        return None
 
     if kind.epilogue is None:
         for place, value in enumerate(values):
@@ -171,21 +187,25 @@ def _accumulate(text: Text, kind: Kind, shape: Shape, totals: Totals, sums: Sequ
     lanes = kind.lanes
     kinds = [lanes.vector] * len(sums)
 
-    def pointer(place: int) -> tuple[str, int]:
+    def pointer(place: int) -> tuple[str, int, str]:
         row, vector = divmod(place, shape.vectors)
         offset = row * totals.row_bytes + vector * lanes.width * lanes.wide_bytes
-        return text.at("%totals", offset), _active(kind, shape, vector)
+        return text.at("%totals", offset), _active(kind, shape, vector), shape.mask(vector)
+
+    def earlier_one(place: int) -> str:
+        where, active, mask = pointer(place)
+        return lanes.load(text, where, active, True, mask)
 
     def before() -> list[str]:
-        return [lanes.load(text, *pointer(place), wide=True) for place in range(len(sums))]
+        return [earlier_one(place) for place in range(len(sums))]
 
     earlier = text.when("%first", lambda: ["zeroinitializer"] * len(sums), before, kinds)
     added = [lanes.add(text, one, two) for one, two in zip(earlier, sums, strict=True)]
 
     def wait() -> None:
         for place, value in enumerate(added):
-            where, active = pointer(place)
-            lanes.keep(text, where, value, active)
+            where, active, mask = pointer(place)
+            lanes.keep(text, where, value, active, mask=mask)
 
     if totals.in_out and kind.epilogue is None:
         wait()
