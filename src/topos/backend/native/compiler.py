@@ -188,9 +188,7 @@ def _kept(pieces: Sequence[Piece]) -> list[bytes | None]:
     return objects
 
 
-def _objects(
-    texts: Sequence[str], pieces: Sequence[Piece], target: Target, ahead: Ahead | None = None
-) -> list[bytes]:
+def _objects(texts: Sequence[str], pieces: Sequence[Piece], target: Target, ahead: Ahead | None = None) -> list[bytes]:
     """The object of each text; those that nobody has are made together."""
     begun = frozenset() if ahead is None else ahead.keys()
     every = dict(zip((piece.key for piece in pieces), zip(texts, pieces, strict=True), strict=True))

@@ -97,10 +97,8 @@ def _written(
     in_place: Mapping[int, int],
 ) -> Call | None:
     """The kernels of a group; where it replaces a few rows of a carried buffer, of those alone."""
-    if in_place and replaces_rows(lowering, group, in_place):
-        call = replaced(lowering, group, target, in_place)
-    else:
-        call = write(lowering, group, target)
+    replaces = in_place and replaces_rows(lowering, group, in_place)
+    call = replaced(lowering, group, target, in_place) if replaces else write(lowering, group, target)
     if call is not None and call.operands and offer is not None:
         for text in texts_of(call.kernels).values():
             offer(text)

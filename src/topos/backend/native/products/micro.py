@@ -51,10 +51,7 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
     `totals` is None where one block is all.
     """
     text, lanes, choice = Text(kind.helpers), kind.lanes, kind.choice
-    if kind.epilogue is not None:
-        text.do(f"%room = alloca [{shape.rows * shape.vectors} x {lanes.vector}], align 64")
-    if shape.is_ragged:
-        text.do(f"{_MASK} = bitcast i{lanes.width} %lanes to <{lanes.width} x i1>")
+    _begin(text, kind, shape)
     places = [(row, vector) for row in range(shape.rows) for vector in range(shape.vectors)]
 
     rows = grid_rows(text, shape.rows) if choice.task.left_grid is not None else None
@@ -90,13 +87,25 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
         _finish(text, kind, shape, sums, from_zero=True)
     else:
         _accumulate(text, kind, shape, totals, sums)
+    assert choice.task.terms
+    return text.function(_head(kind, shape))
+
+
+def _begin(text: Text, kind: Kind, shape: Shape) -> None:
+    """The room in which an epilogue finds the results, and the mask of the last vector."""
+    width = kind.lanes.width
+    if kind.epilogue is not None:
+        text.do(f"%room = alloca [{shape.rows * shape.vectors} x {kind.lanes.vector}], align 64")
+    if shape.is_ragged:
+        text.do(f"{_MASK} = bitcast i{width} %lanes to <{width} x i1>")
+
+
+def _head(kind: Kind, shape: Shape) -> str:
     arguments = "ptr noalias %left, ptr noalias %right, ptr %out, ptr %totals, i64 %terms, i1 %first, i1 %last"
     arguments += ", i64 %row, i64 %column" + ", ptr %arguments, i64 %product" * (kind.epilogue is not None)
-    arguments += ", ptr noalias %grid" * (rows is not None) + ", i64 %begun" * bool(kind.all_terms)
-    arguments += f", i{lanes.width} %lanes" * shape.is_ragged
-    head = f"internal void {micro_name(kind, shape)}({arguments}) noinline nounwind"
-    assert choice.task.terms
-    return text.function(head)
+    arguments += ", ptr noalias %grid" * (kind.choice.task.left_grid is not None)
+    arguments += ", i64 %begun" * bool(kind.all_terms) + f", i{kind.lanes.width} %lanes" * shape.is_ragged
+    return f"internal void {micro_name(kind, shape)}({arguments}) noinline nounwind"
 
 
 def _prefetch_operands(text: Text, kind: Kind, shape: Shape, left: str, right: str) -> None:
@@ -150,7 +159,7 @@ def _active(kind: Kind, shape: Shape, vector: int) -> int:
 
 
 def _finish(text: Text, kind: Kind, shape: Shape, values: Sequence[str], from_zero: bool = False) -> None:
-    """Results to their places, or row by row to the epilogue, whose text stands in a loop; `from_zero` adds to a zero."""
+    """Results to their places, or row by row to the epilogue, in a loop; `from_zero`: added to the zero before them."""
     task, lanes = kind.choice.task, kind.lanes
 
     def one(value: str, row: str | int, vector: int, pointer: str) -> None:
