@@ -61,7 +61,7 @@ def test_equal_texts_compile_once_and_answer_the_same_library():
 def test_texts_become_the_same_objects_on_any_number_of_threads(monkeypatch, processors, is_known):
     monkeypatch.setattr(emission, "allowed", lambda: processors)
     if not is_known:
-        monkeypatch.setattr(emission, "free_emit", lambda: None)
+        monkeypatch.setattr(emission, "_emit", lambda: None)
     monkeypatch.setattr(emission, "_SLICE_S", 0.004)
     wanted = [emission.Wanted(adding(at, f"f{at}"), f"key {at}", f"f{at}") for at in range(40)]
     every, objects, steps = emission.Emission(wanted, target.current()), {}, 0

@@ -22,8 +22,7 @@ The stages, in the order in which they are read; each is given what the one befo
                      elementary functions), `text` and `registers` (LLVM's syntax), `kernel` (a text with its name).
 6.  `program`        The calls of one step in order; their memory: `carry` (what replaces what), `arena`, `moves`.
 7.  `compiler`       Text to machine code, on the thread of `llvm`, for a `target`, through the `cache` on disk, counted
-                     in `counts`; `emission` makes the objects, the first ones `ahead` of the last
-                     texts.
+                     in `counts`; `emission` makes the objects.
 8.  `executable`     A run: a `table` that native code walks, memory for `results`, `weights` that stay packed; timed by
                      `profile`.
 9.  `pool`           The threads that share tiles: `pool_text`, `pool_waits`, `processors`, `flags`.

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from topos._version import __version__
 from topos.backend.native import cache, counts
-from topos.backend.native.ahead import Ahead
 from topos.backend.native.emission import CODE_GENERATION_LEVEL, CompilationError, Emission, Wanted, machine, optimised
 from topos.backend.native.llvm import ask, binding, later
 from topos.backend.native.target import Target, current
@@ -63,14 +62,12 @@ class Library:
         return f"Library({', '.join(self.addresses)})"
 
 
-def compiled(
-    texts: str | Iterable[str], target: Target | None = None, beside: Sequence[str] = (), ahead: Ahead | None = None
-) -> Library:
+def compiled(texts: str | Iterable[str], target: Target | None = None, beside: Sequence[str] = ()) -> Library:
     """The texts as one library: each compiled, or taken from this process or the cache on disk, then loaded together.
 
     A function may call one of another text by declaring it. Equal texts count once. Asked for the same again, by any
     thread, while the library is alive, the answer is the same library. Texts `beside` them, which will be asked for
-    next, are made at the same time where there is anything to make. What is being made `ahead` is taken from there.
+    next, are made at the same time where there is anything to make.
     """
     target = current() if target is None else target
     texts = tuple(dict.fromkeys([texts] if isinstance(texts, str) else texts))
@@ -79,24 +76,9 @@ def compiled(
     library = _held(pieces)
     if library is None:
         further = [_piece(text, target) for text in beside]
-        objects = _objects([*texts, *beside], [*pieces, *further], target, ahead)[: len(pieces)]
+        objects = _objects([*texts, *beside], [*pieces, *further], target)[: len(pieces)]
         library = ask(lambda: _loaded(pieces, objects, target))
     return library
-
-
-def begun(target: Target) -> Ahead:
-    """Makes objects of texts while others are being written, for `compiled` to take."""
-    binding()
-    return Ahead(target, partial(_missing, target))
-
-
-def _missing(target: Target, text: str) -> Wanted | None:
-    piece = _piece(text, target)
-    return _wanted(text, piece) if _kept([piece])[0] is None else None
-
-
-def _wanted(text: str, piece: Piece) -> Wanted:
-    return Wanted(text, piece.key, _described(piece.defines))
 
 
 def _piece(text: str, target: Target) -> Piece:
@@ -188,40 +170,19 @@ def _kept(pieces: Sequence[Piece]) -> list[bytes | None]:
     return objects
 
 
-def _objects(texts: Sequence[str], pieces: Sequence[Piece], target: Target, ahead: Ahead | None = None) -> list[bytes]:
+def _objects(texts: Sequence[str], pieces: Sequence[Piece], target: Target) -> list[bytes]:
     """The object of each text; those that nobody has are made together."""
-    begun = frozenset() if ahead is None else ahead.keys()
-    every = dict(zip((piece.key for piece in pieces), zip(texts, pieces, strict=True), strict=True))
-    kept = dict(zip(every, _kept(pieces), strict=True))
-    kept.update(_made_of([_wanted(*every[key]) for key in every if kept[key] is None and key not in begun], target))
-    if ahead is not None:
-        kept.update(_taken(ahead))
-        kept.update(_made_of([_wanted(*every[key]) for key in every if kept[key] is None], target))
-    return [content for key in every if (content := kept[key]) is not None]
-
-
-def _made_of(wanted: Sequence[Wanted], target: Target) -> dict[str, bytes]:
-    """The objects of texts, made together, and kept."""
-    emission, objects = Emission(wanted, target), dict[str, bytes]()
+    kept = dict(zip((piece.key for piece in pieces), _kept(pieces), strict=True))
+    missing = [(text, piece) for text, piece in zip(texts, pieces, strict=True) if kept[piece.key] is None]
+    emission = Emission([Wanted(text, piece.key, _described(piece.defines)) for text, piece in missing], target)
+    on_disk = cache.current()
     while emission.left:
         made, fresh = ask(partial(_made, emission))
-        objects.update(made)
-        _put(made, fresh)
-    return objects
-
-
-def _taken(ahead: Ahead) -> Mapping[str, bytes]:
-    """The objects that were made ahead, kept like all others."""
-    made = ahead.objects()
-    _put(made, ask(lambda: [key for key, content in made.items() if _remember(key, content)]))
-    return made
-
-
-def _put(made: Mapping[str, bytes], fresh: Iterable[str]) -> None:
-    on_disk = cache.current()
-    if on_disk is not None:
-        for key in fresh:
-            on_disk.put(key, made[key])
+        kept.update(made)
+        if on_disk is not None:
+            for key in fresh:
+                on_disk.put(key, made[key])
+    return [content for content in kept.values() if content is not None]
 
 
 def _described(names: Sequence[str]) -> str:

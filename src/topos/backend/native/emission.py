@@ -56,7 +56,7 @@ class Emission:
         """The objects that were made in a short while; what is `left` is for the next step."""
         self._objects = {}
         end = time.perf_counter() + _SLICE_S
-        seats = range(1, min(allowed(), len(self.left), _MOST_THREADS) if free_emit() else 1)
+        seats = range(1, min(allowed(), len(self.left), _MOST_THREADS) if _emit() else 1)
         helpers = [threading.Thread(target=self._take, args=(seat, end), name="topos-llvm-beside") for seat in seats]
         started = []
         for helper in helpers:
@@ -84,45 +84,25 @@ class Emission:
 
 def emitted(wanted: Wanted, target: Target, seat: int) -> bytes:
     """The object of a text, made by the thread of a seat."""
-    if free_emit() is None:
-        module = optimised(wanted.text, wanted.what, target, seat)
-        return bytes(machine(target, seat).emit_object(module))
-    ready = Ready(wanted, target, seat)
-    return ready.content(ready.emit())
-
-
-class Ready:
-    """A text as a module, ready for code generation by the machine of a seat: three steps, on any threads in turn."""
-
-    def __init__(self, wanted: Wanted, target: Target, seat: int, prepared: int | None = None) -> None:
-        self.wanted = wanted
-        self._owner = machine(target, seat)
-        self._module = optimised(wanted.text, wanted.what, target, seat if prepared is None else prepared)
-        self._told = import_module("llvmlite.binding.ffi").OutputString()
-        self.elapsed_s = 0.0
-
-    def emit(self) -> int | None:
-        """The buffer of the object, made without llvmlite's lock and the interpreter's; `None` where LLVM fails."""
-        began = time.perf_counter()
-        buffer: int | None = free_emit()(self._owner, self._module, 1, self._told)
-        self.elapsed_s = time.perf_counter() - began
-        return buffer
-
-    def content(self, buffer: int | None) -> bytes:
-        """The bytes of the object; what LLVM holds is let go."""
-        lib = import_module("llvmlite.binding.ffi").lib
-        with self._told as told:
-            self._module.close()  # before its context
-            if not buffer:
-                raise CompilationError(f"LLVM makes no code of {self.wanted.what}: {told}")
-        try:
-            return ctypes.string_at(lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer))
-        finally:
-            lib.LLVMPY_DisposeMemoryBuffer(buffer)
+    owner, module = machine(target, seat), optimised(wanted.text, wanted.what, target, seat)
+    emit = _emit()
+    if emit is None:
+        return bytes(owner.emit_object(module))
+    ffi = import_module("llvmlite.binding.ffi")
+    with ffi.OutputString() as told:
+        buffer = emit(owner, module, 1, told)
+        if not buffer:
+            module.close()  # before its context, as below
+            raise CompilationError(f"LLVM makes no code of {wanted.what}: {told}")
+    try:
+        size = ffi.lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 @once
-def free_emit() -> Any:
+def _emit() -> Any:
     """What llvmlite makes objects by, without its lock; `None` where llvmlite is another one than we know."""
     try:
         library = import_module("llvmlite.binding.ffi").lib

@@ -1,9 +1,9 @@
-"""The one thread that talks to LLVM, and the one that makes machine code beside it.
+"""The one thread that talks to LLVM.
 
 llvmlite is imported on first use. All of its calls run on one thread of ours, for three reasons: Ctrl-C, which Python
 raises in the main thread alone, never cuts an LLVM call short or leaves a lock of llvmlite taken; a thousand callers
 need no lock of ours; and a fork waits until the thread is between two pieces of work, so that a child never inherits
-LLVM half way. A second thread does `beside` it what shares nothing with the first, under the same rules.
+LLVM half way.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ Answer = TypeVar("Answer")
 class _Desk:
     """The thread's work, in order of arrival; each piece is done while `quiet` is held."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.quiet = threading.Lock()
         self.starting = threading.RLock()  # a finalizer may come back to it
@@ -42,7 +41,7 @@ class _Desk:
         if self.thread is None or not self.thread.is_alive():
             with self.starting:
                 if self.thread is None or not self.thread.is_alive():
-                    self.thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
+                    self.thread = threading.Thread(target=self._serve, name="topos-llvm", daemon=True)
                     self.thread.start()
 
     def _serve(self) -> None:
@@ -61,21 +60,11 @@ class _Desk:
             self.thread.join()
 
 
-_desk = _Desk("topos-llvm")
-_second_desk = _Desk("topos-llvm-ahead")
+_desk = _Desk()
 
 
 def ask(work: Callable[[], Answer]) -> Answer:
     """What `work` answers on LLVM's thread. A Ctrl-C here leaves the work to finish there."""
-    return _put(_desk, work).result()
-
-
-def beside(work: Callable[[], Answer]) -> Future[Answer]:
-    """What `work` will have answered on the second thread, which goes on while the first one works."""
-    return _put(_second_desk, work)
-
-
-def _put(desk: _Desk, work: Callable[[], Answer]) -> Future[Answer]:
     future: Future[Answer] = Future()
 
     def run() -> None:
@@ -84,8 +73,8 @@ def _put(desk: _Desk, work: Callable[[], Answer]) -> Future[Answer]:
         except BaseException as error:
             future.set_exception(error)
 
-    desk.put(run)
-    return future
+    _desk.put(run)
+    return future.result()
 
 
 def later(work: Callable[[], None]) -> None:
@@ -129,21 +118,17 @@ def binding() -> Any:
 
 
 def _before_fork() -> None:
-    for desk in (_desk, _second_desk):
-        desk.quiet.acquire()
+    _desk.quiet.acquire()
 
 
 def _in_parent() -> None:
-    for desk in (_desk, _second_desk):
-        desk.quiet.release()
+    _desk.quiet.release()
 
 
 def _in_child() -> None:
-    for desk in (_desk, _second_desk):
-        desk.__init__(desk.name)  # type: ignore[misc]
+    _desk.__init__()  # type: ignore[misc]
 
 
 atexit.register(lambda: _desk.close())
-atexit.register(lambda: _second_desk.close())
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from topos.backend.native import cache, manifest
-from topos.backend.native.ahead import Ahead
-from topos.backend.native.compiler import Library, begun, compiled, restored
+from topos.backend.native.compiler import Library, compiled, restored
 from topos.backend.native.emission import CompilationError
 from topos.backend.native.executable import Executable
 from topos.backend.native.fingerprint import fingerprint
@@ -102,26 +101,16 @@ class _Schedule:
             library = restored(found.pieces, self._target)
             if library is not None:
                 return self._ready(found, library)
-        ahead = begun(self._target)
-        try:
-            return self._fresh(ahead, name)
-        finally:
-            ahead.abandon()
-
-    def _fresh(self, ahead: Ahead, name: str | None) -> Executable | Declined:
-        """What had to be made, left in the cache under the schedule's name."""
-        ahead.offer(TEXT)
-        making = self._lowered(ahead.offer)
+        making = self._lowered()
         if isinstance(making, Declined):
             return making
         self._made = making
         try:
-            library = compiled(making.texts(), self._target, beside=[TEXT], ahead=ahead)
+            library = compiled(making.texts(), self._target, beside=[TEXT])
         except CompilationError as error:  # a fault of ours: the bits are the interpreter's all the same
             warnings.warn(f"a plan is interpreted: its native code does not compile: {error}", RuntimeWarning, 2)
             return Declined(f"its native code does not compile: {error}")
         found = making.manifest(self._results, library.pieces)
-        on_disk = cache.current()
         if on_disk is not None and name is not None:
             on_disk.put(name, found.written())
         return self._ready(found, library)
@@ -135,7 +124,7 @@ class _Schedule:
             self._made = cast("Making", self._lowered())
         return self._made
 
-    def _lowered(self, offer: Callable[[str], None] | None = None) -> Making | Declined:
+    def _lowered(self) -> Making | Declined:
         # Reached by its name: where a program comes from the cache, nothing that writes one is loaded.
-        answer: Making | Declined = import_module("topos.backend.native.making").made(*self._facts, offer)
+        answer: Making | Declined = import_module("topos.backend.native.making").made(*self._facts)
         return answer

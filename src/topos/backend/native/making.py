@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -72,37 +72,23 @@ class Making(NamedTuple):
 
 
 def made(
-    spec: Spec,
-    scheduled: Sequence[int],
-    results: frozenset[int],
-    carried: Mapping[int, int],
-    target: Target,
-    offer: Callable[[str], None] | None = None,
+    spec: Spec, scheduled: Sequence[int], results: frozenset[int], carried: Mapping[int, int], target: Target
 ) -> Making | Declined:
-    """The program of a schedule; or why there is none. Each text is offered as soon as it is written."""
+    """The program of a schedule; or why there is none."""
     lowering = Lowering(spec, scheduled, results.union(carried.values()))
     lowering.groups = with_cascades(lowering, lowering.groups)
     lowering.groups = with_destinations(lowering, lowering.groups, results.difference(carried.values()))
-    program = assembled(lowering, partial(_written, target, offer), carried, results)
+    program = assembled(lowering, partial(_written, target), carried, results)
     if isinstance(program, Group):
         return Declined(f"no kernel for {spec.label(program.rows[-1])}", tuple(program.rows))
     return Making(lowering, program)
 
 
-def _written(
-    target: Target,
-    offer: Callable[[str], None] | None,
-    lowering: Lowering,
-    group: Group,
-    in_place: Mapping[int, int],
-) -> Call | None:
+def _written(target: Target, lowering: Lowering, group: Group, in_place: Mapping[int, int]) -> Call | None:
     """The kernels of a group; where it replaces a few rows of a carried buffer, of those alone."""
-    replaces = in_place and replaces_rows(lowering, group, in_place)
-    call = replaced(lowering, group, target, in_place) if replaces else write(lowering, group, target)
-    if call is not None and call.operands and offer is not None:
-        for text in texts_of(call.kernels).values():
-            offer(text)
-    return call
+    if in_place and replaces_rows(lowering, group, in_place):
+        return replaced(lowering, group, target, in_place)
+    return write(lowering, group, target)
 
 
 def _counted(count: int, one: str, many: str = "") -> str:
