@@ -8,8 +8,8 @@ The stages, in the order in which they are read; each is given what the one befo
                      `padding`, `selections`, `widening`, and additions of zero (`signs`).
 3.  `groups`         Which rows become one kernel, by `placement` of `drafts`, `absorption` and `prologues`; what they
                      weigh (`costs`), and who reads them (`readers`). In which order of their places rows are computed:
-                     `rearranging`, by the `arrangement` of what they read, and `folding` for folds and the products that
-                     they alone read. What is worked out again where it is read: `recomputing`. Windows that products
+                     `rearranging`, by the `arrangement` of what they read, and `folding` for folds and the products
+                     that they alone read. What is worked out again where it is read: `recomputing`. Windows that products
                      read where they lie: `gridding`. Which groups run together, block of rows by block: `cascades`
                      (`cascade_crossing`, `cascade_remade`, `cascade_folds`). Whose results lie where a copy of them
                      would: `destinations`.

@@ -213,6 +213,6 @@ class Folding:
         at = self._placement.home.pop(product)
         draft = Draft(self._spec.rows[copy].shape, False, "its columns go in the order in which they are folded")
         draft.rows.append(copy)
-        draft.latest = self._placement.now
+        draft.latest = self._placement.drafts[at].latest
         self._placement.drafts[at], self._placement.home[copy] = draft, at
         self._views[copy] = dense(copy, self._spec.rows[copy].shape)

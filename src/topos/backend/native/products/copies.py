@@ -24,6 +24,14 @@ def panel_shapes(kind: Kind) -> list[tuple[int, int]]:
     return [*found, (panels.small, tail)] if tail else found
 
 
+def ragged(kind: Kind) -> bool:
+    """Whether one register tile serves full panels and the last one, by a mask: where that is free, and saves one."""
+    panels, task = kind.choice.panels, kind.choice.task
+    has_both = task.columns % kind.lanes.width != 0 and panels.groups - panels.extra > 1
+    stores_vectors = kind.epilogue is not None or task.out[1] == 1
+    return has_both and stores_vectors and kind.lanes.has_masks and not kind.all_terms
+
+
 def left_functions(kind: Kind, target: Target) -> list[str]:
     """What packs row groups."""
     if kind.choice.task.left_value is None:

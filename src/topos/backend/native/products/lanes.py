@@ -17,7 +17,8 @@ _ITEMS = {"bf16": "i16", "f32": "float", "f64": "double"}
 class Results(NamedTuple):
     """A vector of finished results: its first `active` lanes, along the columns that are computed.
 
-    They belong to one product of the batch, from (`row`, `column`) on in the form that is computed.
+    They belong to one product of the batch, from (`row`, `column`) on in the form that is computed. A `mask` in a
+    register says it of the lanes where only the run knows.
     """
 
     value: str
@@ -25,6 +26,7 @@ class Results(NamedTuple):
     row: str
     column: str
     active: int
+    mask: str = ""
 
 
 class Lanes:
@@ -40,6 +42,7 @@ class Lanes:
         self.width = width or target.lanes(self.wide_bytes)
         self.piece = min(self.width, 16 // self.item_bytes)
         self.has_fma = target.has_fma
+        self.has_masks = target.vector_bytes == 64
         self.vector = f"<{self.width} x {self.scalar}>"
 
     def _mask(self, active: int) -> str:
@@ -79,16 +82,16 @@ class Lanes:
         shifted = text.let(f"shl <{self.width} x i32> {words}, splat (i32 16)")
         return text.let(f"bitcast <{self.width} x i32> {shifted} to {self.vector}")
 
-    def load(self, text: Text, pointer: str, active: int, wide: bool = False) -> str:
-        """The first `active` lanes from consecutive numbers, the others zero."""
+    def load(self, text: Text, pointer: str, active: int, wide: bool = False, mask: str = "") -> str:
+        """The first `active` lanes from consecutive numbers, or those of a mask in a register; the others zero."""
         item, size = (self.scalar, self.wide_bytes) if wide else (self.item, self.item_bytes)
         kind = f"<{self.width} x {item}>"
-        if active >= self.width:
+        if active >= self.width and not mask:
             loaded = text.let(f"load {kind}, ptr {pointer}, align {size}")
         else:
             name = self._intrinsic("load", item)
             text.need(f"declare {kind} {name}(ptr, <{self.width} x i1>, {kind})")
-            mask = f"<{self.width} x i1> {self._mask(active)}"
+            mask = f"<{self.width} x i1> {mask or self._mask(active)}"
             loaded = text.let(f"call {kind} {name}(ptr align {size} {pointer}, {mask}, {kind} zeroinitializer)")
         return loaded if wide else self._widened(text, loaded, self.width)
 
@@ -155,29 +158,32 @@ class Lanes:
         return text.let(f"fadd {self.vector} {left}, {right}")
 
     # stores
-    def keep(self, text: Text, pointer: str, value: str, active: int, item: str = "") -> None:
-        """The first `active` lanes as consecutive numbers, in the accumulator's type unless `item` says another."""
+    def keep(self, text: Text, pointer: str, value: str, active: int, item: str = "", mask: str = "") -> None:
+        """The first `active` lanes, or those of a mask in a register, as consecutive numbers.
+
+        They are of the accumulator's type unless `item` says another.
+        """
         item = item or self.scalar
         size = {"i16": 2, "float": 4, "double": 8}[item]
         kind = f"<{self.width} x {item}>"
-        if active >= self.width:
+        if active >= self.width and not mask:
             text.do(f"store {kind} {value}, ptr {pointer}, align {size}")
             return
-        if active == 1:
+        if active == 1 and not mask:
             # Not masked: LLVM 22 stores four bytes for the first of sixteen i16 that were truncated from i32.
             one = text.let(f"extractelement {kind} {value}, i32 0")
             text.do(f"store {item} {one}, ptr {pointer}, align {size}")
             return
         name = self._intrinsic("store", item)
         text.need(f"declare void {name}({kind}, ptr, <{self.width} x i1>)")
-        mask = f"<{self.width} x i1> {self._mask(active)}"
+        mask = f"<{self.width} x i1> {mask or self._mask(active)}"
         text.do(f"call void {name}({kind} {value}, ptr align {size} {pointer}, {mask})")
 
     def finish(self, text: Text, pointer: str, stride: int, results: Results) -> None:
         """Finished results, rounded, to their places `stride` apart."""
         value = _rounded(text, results.value, self.width) if self.item == "i16" else results.value
         if stride == 1:
-            self.keep(text, pointer, value, results.active, self.item)
+            self.keep(text, pointer, value, results.active, self.item, results.mask)
             return
         for lane in range(results.active):
             one = text.let(f"extractelement <{self.width} x {self.item}> {value}, i32 {lane}")

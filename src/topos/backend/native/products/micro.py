@@ -12,15 +12,21 @@ from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
 from topos.reference.products import BLOCK
 
+_MASK = "%mask"
 _AHEAD_BYTES = 1024  # how far ahead of the chains a packed right operand is asked for
 
 
 class Shape(NamedTuple):
-    """Rows, vectors, and the lanes of the last vector that are columns."""
+    """Rows, vectors, and the lanes of the last vector that are columns: all or so many where it is ragged."""
 
     rows: int
     vectors: int
     active: int
+    is_ragged: bool = False
+
+    def mask(self, vector: int) -> str:
+        """The mask of a vector, where only the run knows it."""
+        return _MASK if self.is_ragged and vector == self.vectors - 1 else ""
 
 
 class Totals(NamedTuple):
@@ -46,8 +52,7 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
     """
     text, lanes, choice = Text(kind.helpers), kind.lanes, kind.choice
     assert choice.task.terms
-    if kind.epilogue is not None:
-        text.do(f"%room = alloca [{shape.rows * shape.vectors} x {lanes.vector}], align 64")
+    _begin(text, kind, shape)
     rows = grid_rows(text, shape.rows) if choice.task.left_grid is not None else None
     if choice.packs_right:
         _prefetch_results(text, kind, shape, totals)
@@ -57,21 +62,30 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
         begun = _begun(text, kind, shape, totals)
     carried = [("ptr", "%left"), ("ptr", "%right"), *[(lanes.vector, value) for value in begun]]
     sums = text.loop("0", "%terms", 1, lambda _, values: _term(text, kind, shape, rows, values), carried)[2:]
-    if totals is None:
-        zero = "zeroinitializer"
-        _finish(text, kind, shape, [lanes.add(text, value, zero) for value in sums])
-    elif kind.all_terms:
+    if kind.all_terms:
+        assert totals is not None
         _go_on(text, kind, shape, totals, sums)
+    elif totals is None:
+        _finish(text, kind, shape, sums, from_zero=True)
     else:
         _accumulate(text, kind, shape, totals, sums)
     return text.function(_head(kind, shape))
+
+
+def _begin(text: Text, kind: Kind, shape: Shape) -> None:
+    """The room in which an epilogue finds the results, and the mask of the last vector."""
+    width = kind.lanes.width
+    if kind.epilogue is not None:
+        text.do(f"%room = alloca [{shape.rows * shape.vectors} x {kind.lanes.vector}], align 64")
+    if shape.is_ragged:
+        text.do(f"{_MASK} = bitcast i{width} %lanes to <{width} x i1>")
 
 
 def _head(kind: Kind, shape: Shape) -> str:
     arguments = "ptr noalias %left, ptr noalias %right, ptr %out, ptr %totals, i64 %terms, i1 %first, i1 %last"
     arguments += ", i64 %row, i64 %column" + ", ptr %arguments, i64 %product" * (kind.epilogue is not None)
     arguments += ", ptr noalias %grid" * (kind.choice.task.left_grid is not None)
-    arguments += ", i64 %begun" * bool(kind.all_terms)
+    arguments += ", i64 %begun" * bool(kind.all_terms) + f", i{kind.lanes.width} %lanes" * shape.is_ragged
     return f"internal void {micro_name(kind, shape)}({arguments}) noinline nounwind"
 
 
@@ -135,20 +149,28 @@ def _right(text: Text, kind: Kind, shape: Shape, pointer: str, vector: int) -> s
     lanes, packed = kind.right, kind.choice.packs_right
     size = lanes.wide_bytes if packed else lanes.item_bytes
     active = shape.active if vector == shape.vectors - 1 and not packed else lanes.width
-    return lanes.load(text, text.at(pointer, vector * lanes.width * size), active, wide=packed)
+    mask = "" if packed else shape.mask(vector)
+    return lanes.load(text, text.at(pointer, vector * lanes.width * size), active, packed, mask)
 
 
 def _active(kind: Kind, shape: Shape, vector: int) -> int:
     return shape.active if vector == shape.vectors - 1 else kind.lanes.width
 
 
-def _finish(text: Text, kind: Kind, shape: Shape, values: Sequence[str]) -> None:
-    """Results to their places, or row by row to the epilogue, whose text stands in a loop."""
+def _finish(text: Text, kind: Kind, shape: Shape, values: Sequence[str], from_zero: bool = False) -> None:
+    """Results to their places, or row by row to the epilogue, in a loop; `from_zero`: added to the zero before them."""
     task, lanes = kind.choice.task, kind.lanes
 
     def one(value: str, row: str | int, vector: int, pointer: str) -> None:
+        value = lanes.add(text, value, "zeroinitializer") if from_zero else value
         where = text.add("%row", row), text.add("%column", vector * lanes.width)
-        kind.finish(text, Results(value, "%product", *where, _active(kind, shape, vector)), pointer)
+        results = Results(value, "%product", *where, _active(kind, shape, vector), shape.mask(vector))
+        if kind.epilogue is None or not results.mask:
+            return kind.finish(text, results, pointer)
+        full = results._replace(active=lanes.width)
+        is_full = text.let(f"icmp eq i{lanes.width} %lanes, -1")
+        text.when(is_full, lambda: kind.finish(text, full, pointer), lambda: kind.finish(text, results, pointer))
+        return None
 
     if kind.epilogue is None:
         for place, value in enumerate(values):
@@ -187,14 +209,15 @@ class _Waiting:
         self.behind_bytes = behind_bytes
         self.count = shape.rows * shape.vectors
 
-    def _place(self, place: int) -> tuple[str, int]:
+    def _place(self, place: int) -> tuple[str, int, str]:
         row, vector = divmod(place, self.shape.vectors)
         size = self.kind.lanes.width * self.kind.lanes.wide_bytes
         offset = row * self.totals.row_bytes + vector * size + self.behind_bytes
-        return self.text.at("%totals", offset), _active(self.kind, self.shape, vector)
+        return self.text.at("%totals", offset), _active(self.kind, self.shape, vector), self.shape.mask(vector)
 
     def values(self) -> list[str]:
-        return [self.kind.lanes.load(self.text, *self._place(place), wide=True) for place in range(self.count)]
+        places = [self._place(place) for place in range(self.count)]
+        return [self.kind.lanes.load(self.text, where, active, True, mask) for where, active, mask in places]
 
     def unless(self, condition: str) -> list[str]:
         """The values, or zeros where a condition holds."""
@@ -203,8 +226,8 @@ class _Waiting:
 
     def keep(self, values: Sequence[str]) -> None:
         for at, value in enumerate(values):
-            where, active = self._place(at)
-            self.kind.lanes.keep(self.text, where, value, active)
+            where, active, mask = self._place(at)
+            self.kind.lanes.keep(self.text, where, value, active, mask=mask)
 
 
 def _begun(text: Text, kind: Kind, shape: Shape, totals: Totals) -> list[str]:

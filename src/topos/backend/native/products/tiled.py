@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topos.backend.native.products.copies import Copies, left_functions, panel_shapes, right_functions
+from topos.backend.native.products.copies import Copies, left_functions, panel_shapes, ragged, right_functions
 from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.grids import OFFSET_BYTES, grid_functions, list_rows, list_terms
 from topos.backend.native.products.kind import Kind
@@ -20,11 +20,17 @@ def tiled(kind: Kind, target: Target) -> str:
     totals = Totals(regions.row_bytes, regions.in_out, regions.chains_bytes) if waits else None
     parts = [frame(kind, regions, lambda text, work: _Tile(kind, regions, text, work).blocks())]
     for rows, _ in choice.rows.sizes:
-        parts += [micro(kind, Shape(rows, *panel), totals) for panel in panel_shapes(kind)]
+        parts += [micro(kind, shape, totals) for shape in _shapes(kind, rows)]
     parts += left_functions(kind, target) if choice.packs_left and choice.shared != "left" else []
     parts += right_functions(kind) if choice.packs_right and choice.shared != "right" else []
     parts += grid_functions(kind, choice.task.left_grid) if choice.task.left_grid is not None else []
     return "\n".join(parts)
+
+
+def _shapes(kind: Kind, rows: int) -> list[Shape]:
+    """The register tiles of so many rows that occur."""
+    shapes = [Shape(rows, *panel) for panel in panel_shapes(kind)]
+    return [*shapes[:-2], shapes[-1]._replace(is_ragged=True)] if ragged(kind) else shapes
 
 
 class _Tile:
@@ -110,10 +116,21 @@ class _Tile:
         arguments += f", ptr {self._grid(BLOCK)}" if task.left_grid is not None else ""
         arguments += ", i64 %begun" * self.regions.keeps
 
-        def call(vectors: int, active: int) -> None:
-            text.do(f"call void {micro_name(self.kind, Shape(rows, vectors, active))}({arguments})")
+        panels, is_ragged = self.kind.choice.panels, ragged(self.kind)
 
-        self.kind.choice.panels.each(text, panel, self.tail, self.kind.lanes.width, call)
+        def call(vectors: int, active: int) -> None:
+            given = arguments
+            if is_ragged and vectors == panels.small:
+                active, given = self.tail, f"{arguments}, {self._mask(panel)}"
+            text.do(f"call void {micro_name(self.kind, Shape(rows, vectors, active))}({given})")
+
+        panels.each(text, panel, 0 if is_ragged else self.tail, self.kind.lanes.width, call)
+
+    def _mask(self, panel: str) -> str:
+        """The lanes of a panel's last vector that are columns, as bits."""
+        text, bits = self.text, f"i{self.kind.lanes.width}"
+        is_last = text.let(f"icmp eq i64 {panel}, {self.kind.choice.panels.groups - 1}")
+        return f"{bits} {text.let(f'select i1 {is_last}, {bits} {(1 << self.tail) - 1}, {bits} -1')}"
 
     def left(self, group: str, row: str) -> str:
         """Where the left operand of a register tile begins."""
