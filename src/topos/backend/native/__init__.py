@@ -11,7 +11,7 @@ The stages, in the order in which they are read; each is given what the one befo
                      `arrangement` of what they read. What is worked out again where it is read: `recomputing`. Windows
                      that products read where they lie: `gridding`. Which groups run together, block of rows by block:
                      `cascades` (`cascade_crossing`, `cascade_remade`). Whose results lie where a copy of them would:
-                     `destinations`.
+                     `destinations`. What is said of them: `telling`.
 4.  `writers`        The kernel of each group, by kind, where `reading` says that there is one:
                      `loops` (elementwise), `panels`, `phases`, `whole`, `reductions`, `passes` and `rows` (sums and
                      maxima), `contractions`, `operands` and the package `products`, `copies`, `indexing`, `windows`,

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from topos.backend.native.absorption import absorb
-from topos.backend.native.drafts import WHOLE
 from topos.backend.native.gridding import gridded, gridded_rows, turned
 from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import Placement
@@ -101,10 +100,6 @@ class Lowering:
             assert origin is not None
             row = origin
         return row
-
-    def told(self, rows: Iterable[int]) -> str:
-        """Some rows, each by its number and its instruction."""
-        return " ".join(f"{self.recorded(row)}:{self.spec.rows[row].opcode.name}" for row in rows)
 
     def is_one_hot(self, row: int) -> bool:
         """Whether a row is read off the ids of a selection."""
@@ -215,37 +210,31 @@ class Lowering:
 
     # what is stored
     def _groups(self) -> list[Group]:
-        drafts, home = self._placement.drafts, self._placement.home
-        reads: list[dict[int, None]] = []
+        """The drafts, but for rows that nobody reads any more: what the last one reads, the ones before it store."""
         self._read_later: set[int] = set()
-        for at, draft in enumerate(drafts):
-            read: dict[int, None] = {}
-            for operand in draft.operands(self.spec):
-                if operand in self.constants:
-                    continue
-                base = self.views[operand].row
-                if home.get(base) != at:
-                    read[operand] = None
-                    self._read_later.add(base)
-            reads.append(read)
         groups = []
-        for draft, read in zip(drafts, reads, strict=True):
+        for at, draft in reversed(list(enumerate(self._placement.drafts))):
             writes = [row for row in draft.rows if row in self.kept or row in self._read_later]
-            if writes:
-                groups.append(
-                    Group(draft.shape, draft.rows, list(read), writes, draft.axis, draft.why, draft.prologues)
-                )
-        return groups
+            if not writes:
+                continue
+            draft.rows = self._wanted(draft.rows, writes)
+            operands = [(operand, self._outside(operand, at)) for operand in draft.operands(self.spec)]
+            outside = {operand: base for operand, base in operands if base is not None}
+            self._read_later.update(outside.values())
+            groups.append(Group(draft.shape, draft.rows, list(outside), writes, draft.axis, draft.why, draft.prologues))
+        return groups[::-1]
 
-    def describe(self) -> str:
-        """One line per group: its rows by stage, what it reads and stores, its axis, why it is no part of another."""
-        lines = []
-        for at, group in enumerate(self.groups):
-            names = " | ".join(self.told(stage.rows) for stage in group.stages or [group])
-            for position, prologue in sorted(group.prologues.items()):
-                names += f"  {'left' if position == 0 else 'right'} operand packed as {self.told(prologue.rows)}"
-            reads, writes = (", ".join(str(self.recorded(row)) for row in part) for part in (group.reads, group.writes))
-            axis = "" if group.axis is None else " whole" if group.axis == WHOLE else f" along {group.axis}"
-            told = f"{at:>4}  {group.shape!s:13}{axis}  {names}  reads {reads or 'nothing'}  stores {writes}"
-            lines.append(f"{told}  ({group.why})")
-        return "\n".join(lines)
+    def _outside(self, operand: int, at: int) -> int | None:
+        """The row in whose buffer a draft reads an operand; `None` for what it has in registers or as a number."""
+        base = None if operand in self.constants else self.views[operand].row
+        return None if base is None or self._placement.home.get(base) == at else base
+
+    def _wanted(self, rows: Sequence[int], writes: Iterable[int]) -> list[int]:
+        """Those of a draft's rows that any row written is worked out from."""
+        wanted = set(writes)
+        for row in reversed(rows):
+            if row in wanted:
+                wanted.update(
+                    self.views[operand].row for operand in self.spec.rows[row].operands if operand in self.views
+                )
+        return [row for row in rows if row in wanted]

@@ -63,12 +63,12 @@ class Placement:
         shape = self._spec.rows[row].shape
         earliest, why, near = self._earliest(row, shape)
         if near and self._is_over(row, self.drafts[earliest]):
-            why, near = f"%{self.drafts[earliest].rows[0]} ran long before", False
+            why, near = f"%{self.drafts[earliest].rows[0]} ran long before, and this is large", False
         if near and self.drafts[earliest].is_product:
             if self._finishes(row, self.drafts[earliest]):
                 self._put(row, earliest)
                 return
-            why = f"the product %{self.drafts[earliest].rows[0]} takes few rows, cheap ones of its element"
+            why = f"the product %{self.drafts[earliest].rows[0]} takes only a few cheap nodes of its element"
         own = [earliest] if near and self.drafts[earliest].has_room() else []
         for at in dict.fromkeys([*own, *self._near(shape, earliest)]):
             draft = self.drafts[at]
@@ -202,7 +202,7 @@ class Placement:
             return None, why
         if view is not None and view.row in self.home:
             at = self.home[view.row]
-            why = self.refused(operand, at, shape) or self._other_axis(at, shape, axis)
+            why = self.refused(operand, at, shape) or self._other_axis(view.row, shape, axis)
             if not why:
                 return at, ""
             earliest = at + 1
@@ -213,12 +213,13 @@ class Placement:
                 return at, ""
         return None, why
 
-    def _other_axis(self, at: int, shape: Shape, axis: int) -> str:
-        draft = self.drafts[at]
+    def _other_axis(self, base: int, shape: Shape, axis: int) -> str:
+        """Why a loop that holds a value cannot reduce it along an axis; empty where it can."""
+        draft = self.drafts[self.home[base]]
         if draft.is_product:
             return f"%{draft.rows[0]} is a product"
         if shape != draft.shape:
-            return "it is one number for each row of a loop"
+            return f"%{base} is one number for each row of its loop"
         if len(draft.rows) >= MOST_ROWS:
             return "its loop is full"
         if draft.axis is None:
