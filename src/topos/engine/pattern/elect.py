@@ -13,7 +13,7 @@ class Election(NamedTuple):
     """The matches that were elected over a schedule.
 
     `fused` are the rows that are worked out inside matches and stored nowhere. A match is computed at one of its rows,
-    where all that it reads is read, and all that it hands out is there: `reads` and `born` are what is read at a row
+    where all that it reads is read, and all that it hands out is there: `reads` and `born` are what is read at a row,
     and what values come with it, for every row of which that is not what the spec says.
     """
 
