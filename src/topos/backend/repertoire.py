@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from functools import partial
 
 from topos.backend.backend import Backend, Dispatch
@@ -11,6 +11,8 @@ from topos.backend.formula import Formula
 from topos.element import Element
 from topos.engine.entry import Entry
 from topos.engine.numerics import Numerics
+from topos.engine.reading import Anything
+from topos.errors import SettingError
 from topos.tensor.services import FORMULAS
 
 COMPOSITIONS = tuple(formula for formula in Formula if formula not in FORMULAS.values())
@@ -33,3 +35,12 @@ def repertoire(entry: Entry) -> dict[str, Container[Element]]:
             if coverage is not None and (coverage.fidelity.is_exact or entry.numerics is not Numerics.EXACT):
                 found.setdefault(str(formula), coverage.precisions)
     return found
+
+
+def of_any_element(formulas: Iterable[str]) -> dict[str, Container[Element]]:
+    """The formulas of these names, in every element. Raises `SettingError` where one is no formula."""
+    names = [str(formula) for formula in formulas]
+    for name in names:
+        if name not in Formula.__members__:
+            raise SettingError(f"patterns: no formula is called {name!r}; topos.Formula has them all")
+    return dict.fromkeys(names, Anything())
