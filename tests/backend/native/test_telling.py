@@ -63,6 +63,26 @@ def test_what_nobody_reads_any_more_is_not_computed() -> None:
     assert first == "   0  [300, 200]     3:Add  reads 0  stores 3  (nothing before it has its shape)"
 
 
+def test_a_result_that_is_stored_in_place_of_its_copy_is_told() -> None:
+    network, result = Tape.record(
+        lambda tape: (tape.input(shape=[64, 32]) @ tape.parameter(np.ones((32, 48)))).transpose()
+    )
+    assert explained(network, (result,)) == [
+        "   0  [64, 48]       2:MatMul  reads 0, 1  stores 3  (MatMul has a kernel of its own)"
+    ]
+
+
+def test_operands_that_are_packed_are_told_and_counted() -> None:
+    def scaled(tape: Tape) -> Value:
+        return tape.input(shape=[90, 200]) @ (tape.parameter(RANDOM.normal(size=(200, 100))) * 0.5)
+
+    network, result = Tape.record(scaled)
+    plan = network.entry(result).lower()
+    (group,) = plan.profile(network.parameters()).groups
+    assert group.rows == "5:MatMul  right operand packed as 4:Mul"
+    assert group.operations == 2 * 90 * 200 * 100 + 200 * 100
+
+
 def test_a_profile_names_groups_as_they_are_explained() -> None:
     network, results = Tape.record(convolved)
     plan = network.entry(list(results)).lower()

@@ -221,14 +221,14 @@ class Placement:
         if shape != draft.shape:
             return f"%{base} is one number for each row of its loop"
         if len(draft.rows) >= MOST_ROWS:
-            return "its loop is full"
+            return f"the loop of %{base} is full"
         if draft.axis is None:
             if axis != WHOLE and prod(shape[axis + 1 :]) > 1:
                 return "columns are summed in a loop of their own"
             if axis == WHOLE and not all(self._is_flat(row) for row in draft.rows):
-                return "its loop reads something in another order"
+                return f"the loop of %{base} reads something in another order"
             return ""
-        return "" if draft.axis == axis else "its loop walks another axis"
+        return "" if draft.axis == axis else f"the loop of %{base} walks another axis"
 
     def _is_flat(self, row: int) -> bool:
         return all(self._flat_operand(operand) for operand in self._spec.rows[row].operands)
