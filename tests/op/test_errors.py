@@ -56,7 +56,20 @@ SHAPES: list[tuple[Callable[[Any], Any], str]] = [
         lambda r: r(2, 2, 3) @ r(3, 3, 2),
         "matmul: leading axes must be equal, got left [2, 2, 3] and right [3, 3, 2]",
     ),
-    (lambda r: r(2, 2, 3) @ r(3, 2), "matmul: leading axes must be equal, got left [2, 2, 3] and right [3, 2]"),
+    (
+        lambda r: r(2, 2, 3) @ r(3, 2),
+        "matmul: leading axes must be equal, got left [2, 2, 3] and right [3, 2]; "
+        "make one matrix of left with left.reshape([4, 3])",
+    ),
+    (
+        lambda r: r(2, 3) @ r(5, 3, 2),
+        "matmul: leading axes must be equal, got left [2, 3] and right [5, 3, 2]; "
+        "spread it with left.broadcast_along(0, 5)",
+    ),
+    (
+        lambda r: r(2, 3) @ r(4, 5, 3, 2),
+        "matmul: leading axes must be equal, got left [2, 3] and right [4, 5, 3, 2]",
+    ),
     # rows by ids
     (
         lambda r: r(4, 2).gather(IDS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from topos.backend.backend import Backend, Dispatch
@@ -13,7 +13,8 @@ from topos.backend.task import Stretch
 from topos.engine.entry import Entry
 from topos.engine.numerics import Numerics
 from topos.engine.pattern.elect import Stored
-from topos.engine.reading import Able
+from topos.engine.reading import Able, Anything
+from topos.errors import SettingError
 from topos.graph.spec import Spec
 from topos.tensor.services import FORMULAS
 
@@ -55,3 +56,12 @@ def _stored(backend: Backend, numerics: Numerics, spec: Spec, rows: Sequence[int
     """What a backend stores of a whole plan; everything, where it raises."""
     stored: Stored | None = asked(backend, partial(backend.stores, Stretch(spec, rows, kept, numerics)))
     return dict.fromkeys(rows, frozenset()) if stored is None else stored
+
+
+def of_any_element(formulas: Iterable[str]) -> dict[str, Able]:
+    """The formulas of these names, in every element. Raises `SettingError` where one is no formula."""
+    names = [str(formula) for formula in formulas]
+    for name in names:
+        if name not in Formula.__members__:
+            raise SettingError(f"patterns: no formula is called {name!r}; topos.Formula has them all")
+    return dict.fromkeys(names, Able(Anything()))

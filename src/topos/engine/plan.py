@@ -15,7 +15,7 @@ from topos.engine.feeds import Feeds, input_index, read_feeds
 from topos.engine.interpreter import execute, owned, steps_of
 from topos.engine.native import Native
 from topos.engine.pattern.match import Pattern
-from topos.engine.reading import Able, Anything, Reading
+from topos.engine.reading import Reading
 from topos.engine.report import Watch
 from topos.engine.run import Run, Shown
 from topos.engine.sources import Sources
@@ -151,13 +151,13 @@ class Plan:
         """The compositions that the plan computes as a whole, in order of their roots.
 
         Of `formulas`, one or several of `Formula`, those that somebody would take who computes them in any element; by
-        default what the backends of the entry do. A plan with the backward posture takes none.
+        default what the backends of the entry do. A plan with the backward posture takes none. Raises `SettingError`
+        for a name that is no formula.
         """
         reading = self._reading
         if formulas is None:
             return reading.patterns(reading.election)
-        formulas = [formulas] if isinstance(formulas, str) else formulas
-        return reading.patterns(reading.elected(dict.fromkeys(map(str, formulas), Able(Anything()))))
+        return reading.patterns(reading.elected_by([formulas] if isinstance(formulas, str) else formulas))
 
     def live_series(self) -> list[tuple[Symbol, int]]:
         """Each scheduled node and the elements alive when it has just been evaluated, under release."""

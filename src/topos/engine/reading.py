@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from importlib import import_module
 from typing import NamedTuple
@@ -67,6 +67,10 @@ class Reading:
     def election(self) -> Election:
         """What the plan itself takes: what the backends of its entry compute."""
         return self.elected(import_module("topos.backend.repertoire").repertoire(self._entry))
+
+    def elected_by(self, formulas: Iterable[str]) -> Election:
+        """What somebody takes who computes the formulas of these names, in any element."""
+        return self.elected(import_module("topos.backend.repertoire").of_any_element(formulas))
 
     def patterns(self, election: Election) -> list[Pattern]:
         """The matches that were elected, as data about nodes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from topos.errors import ShapeError
@@ -32,11 +33,20 @@ class MatMul(Opcode):
                 f"matmul: inner axes must be equal, got {left[-1]} in left {left} and {right[-2]} in right {right}"
             )
         if left[:-2] != right[:-2]:
-            raise ShapeError(f"matmul: leading axes must be equal, got left {left} and right {right}")
+            raise ShapeError(
+                f"matmul: leading axes must be equal, got left {left} and right {right}{_hint(left, right)}"
+            )
         return Shape((*left[:-1], right[-1]))
 
     def derivative(self, seed: Any, output: Any, left: Any, right: Any) -> Cotangents:
         return seed.matmul(_transposed(right, seed)), _transposed(left, seed).matmul(seed)
+
+
+def _hint(left: Shape, right: Shape) -> str:
+    """How one matrix meets several, where one way does it."""
+    if right.rank == 2:
+        return f"; make one matrix of left with left.reshape({Shape([prod(left[:-1]), left[-1]])})"
+    return f"; spread it with left.broadcast_along(0, {right[0]})" if (left.rank, right.rank) == (2, 3) else ""
 
 
 def _transposed(x: Any, seed: Any) -> Any:

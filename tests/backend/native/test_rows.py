@@ -178,5 +178,5 @@ def test_a_group_says_why_it_is_not_part_of_another() -> None:
     assert [group.why for group in lowering.groups] == [
         "nothing before it has its shape",
         "%1 has another shape",
-        "its loop walks another axis",
+        "the loop of %1 walks another axis",
     ]

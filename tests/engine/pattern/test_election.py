@@ -10,6 +10,7 @@ from topos import Backend, Coverage, Dispatch, Fidelity, Formula, Numerics, Patt
 from topos.backend.task import Declined
 from topos.engine.pattern.elect import elect
 from topos.engine.pattern.pool import pooled
+from topos.errors import SettingError
 
 from .compositions import Sources, attention, batch, convolution, layer, recorded
 
@@ -254,6 +255,13 @@ def test_one_formula_may_stand_alone() -> None:
     plan = network.entry(result).lower()
     assert plan.patterns(Formula.WINDOW_PRODUCT) == plan.patterns("WINDOW_PRODUCT") == plan.patterns(Formula)
     assert plan.patterns("ATTENTION") == plan.patterns([]) == []
+
+
+def test_what_is_no_formula_is_refused() -> None:
+    network, result = recorded(convolution())
+    with pytest.raises(SettingError) as caught:
+        network.entry(result).lower().patterns("attention")
+    assert str(caught.value) == "patterns: no formula is called 'attention'; topos.Formula has them all"
 
 
 def test_a_pattern_is_data() -> None:

@@ -9,10 +9,10 @@ The stages, in the order in which they are read; each is given what the one befo
 3.  `groups`         Which rows become one kernel, by `placement` of `drafts`, `absorption` and `prologues`; what they
                      weigh (`costs`), and who reads them (`readers`). In which order of their places rows are computed:
                      `rearranging`, by the `arrangement` of what they read, and `folding` for folds and the products
-                     that they alone read. What is worked out again where it is read: `recomputing`. Windows that products
-                     read where they lie: `gridding`. Which groups run together, block of rows by block: `cascades`
-                     (`cascade_crossing`, `cascade_remade`, `cascade_folds`). Whose results lie where a copy of them
-                     would: `destinations`.
+                     that they alone read. What is worked out again where it is read: `recomputing`. Windows that
+                     products read where they lie: `gridding`. Which groups run together, block of rows by block:
+                     `cascades` (`cascade_crossing`, `cascade_remade`, `cascade_folds`). Whose results lie where a copy
+                     of them would: `destinations`. What is said of them: `telling`.
 4.  `writers`        The kernel of each group, by kind, where `reading` says that there is one:
                      `loops` (elementwise), `panels`, `phases`, `whole`, `reductions`, `passes` and `rows` (sums and
                      maxima), `contractions`, `operands` and the package `products`, `copies`, `indexing`, `windows`,

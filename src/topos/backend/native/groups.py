@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topos.backend.native.absorption import absorb
-from topos.backend.native.drafts import WHOLE, Prologue
+from topos.backend.native.drafts import Prologue
 from topos.backend.native.folding import Folding, folded_alone
 from topos.backend.native.gridding import gridded, gridded_rows, turned
 from topos.backend.native.padding import inlined_pads, padded
@@ -27,7 +27,6 @@ from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
 from topos.backend.native.views import View, dense, moved
 from topos.backend.native.widening import widened_by_products
-from topos.engine.code import Compositions
 from topos.engine.liveness import volume
 from topos.graph.spec import Spec
 from topos.op import Cast, Elementwise, Fold, MatMul, Movement, Opcode, Pad, Stop, Sum
@@ -108,10 +107,6 @@ class Lowering:
             assert origin is not None
             row = origin
         return row
-
-    def told(self, rows: Iterable[int]) -> str:
-        """Some rows, each by its number and its instruction."""
-        return " ".join(f"{self.recorded(row)}:{self.spec.rows[row].opcode.name}" for row in rows)
 
     def is_one_hot(self, row: int) -> bool:
         """Whether a row is read off the ids of a selection."""
@@ -223,44 +218,31 @@ class Lowering:
 
     # what is stored
     def _groups(self) -> list[Group]:
-        drafts, home = self._placement.drafts, self._placement.home
-        reads: list[dict[int, None]] = []
+        """The drafts, but for rows that nobody reads any more: what the last one reads, the ones before it store."""
         self._read_later: set[int] = set()
-        for at, draft in enumerate(drafts):
-            read: dict[int, None] = {}
-            for operand in draft.operands(self.spec):
-                if operand in self.constants:
-                    continue
-                base = self.views[operand].row
-                if home.get(base) != at:
-                    read[operand] = None
-                    self._read_later.add(base)
-            reads.append(read)
         groups = []
-        for draft, read in zip(drafts, reads, strict=True):
+        for at, draft in reversed(list(enumerate(self._placement.drafts))):
             writes = [row for row in draft.rows if row in self.kept or row in self._read_later]
-            if writes:
-                groups.append(
-                    Group(draft.shape, draft.rows, list(read), writes, draft.axis, draft.why, draft.prologues)
+            if not writes:
+                continue
+            draft.rows = self._wanted(draft.rows, writes)
+            operands = [(operand, self._outside(operand, at)) for operand in draft.operands(self.spec)]
+            outside = {operand: base for operand, base in operands if base is not None}
+            self._read_later.update(outside.values())
+            groups.append(Group(draft.shape, draft.rows, list(outside), writes, draft.axis, draft.why, draft.prologues))
+        return groups[::-1]
+
+    def _outside(self, operand: int, at: int) -> int | None:
+        """The row in whose buffer a draft reads an operand; `None` for what it has in registers or as a number."""
+        base = None if operand in self.constants else self.views[operand].row
+        return None if base is None or self._placement.home.get(base) == at else base
+
+    def _wanted(self, rows: Sequence[int], writes: Iterable[int]) -> list[int]:
+        """Those of a draft's rows that any row written is worked out from."""
+        wanted = set(writes)
+        for row in reversed(rows):
+            if row in wanted:
+                wanted.update(
+                    self.views[operand].row for operand in self.spec.rows[row].operands if operand in self.views
                 )
-        return groups
-
-    def describe(self, compositions: Compositions = ()) -> str:
-        """One line per group: its rows by stage, what it reads and stores, its axis, why it is no part of another."""
-        lines = []
-        for at, group in enumerate(self.groups):
-            names = " | ".join(self.told(stage.rows) for stage in group.stages or [group])
-            for position, prologue in sorted(group.prologues.items()):
-                names += f"  {'left' if position == 0 else 'right'} operand packed as {self.told(prologue.rows)}"
-            reads, writes = (", ".join(str(self.recorded(row)) for row in part) for part in (group.reads, group.writes))
-            axis = "" if group.axis is None else " whole" if group.axis == WHOLE else f" along {group.axis}"
-            told = f"{at:>4}  {group.shape!s:13}{axis}  {names}  reads {reads or 'nothing'}  stores {writes}"
-            kinds = self._kinds(group, compositions)
-            lines.append(f"{told}  of {', '.join(kinds)}  ({group.why})" if kinds else f"{told}  ({group.why})")
-        return "\n".join(lines)
-
-    def _kinds(self, group: Group, compositions: Compositions) -> list[str]:
-        """The compositions of which a group computes any row."""
-        packed = [row for prologue in group.prologues.values() for row in prologue.rows]
-        rows = set(map(self.recorded, [*group.rows, *packed])) if compositions else set()
-        return list(dict.fromkeys(kind for kind, nodes in compositions if not rows.isdisjoint(nodes)))
+        return [row for row in rows if row in wanted]

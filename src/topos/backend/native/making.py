@@ -15,6 +15,7 @@ from topos.backend.native.program import Call, Program, assembled, texts, texts_
 from topos.backend.native.replacing import replaced, replaces_rows
 from topos.backend.native.table import TEXT
 from topos.backend.native.target import Target
+from topos.backend.native.telling import told_groups
 from topos.backend.native.writers import write
 from topos.backend.task import Declined
 from topos.engine.code import Compositions
@@ -57,8 +58,8 @@ class Making(NamedTuple):
 
     def explain(self, compositions: Compositions = ()) -> str:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""
-        lines = self.lowering.describe(compositions).splitlines()
-        told = [f"{line}  {_told(made)}" for line, made in zip(lines, self.program.groups, strict=True)]
+        groups = zip(told_groups(self.lowering, compositions), self.program.groups, strict=True)
+        told = [f"{line}  {_told(made)}" for line, made in groups]
         counted = [
             _counted(len(told), "group"),
             _counted(self.program.owners.count(None), "copy", "copies"),
@@ -101,7 +102,7 @@ def _packable(call: Call) -> Packable | None:
 
 
 def _told(call: Call) -> str:
-    told = ", ".join(f"{kernel.name} in {kernel.tiles}" for kernel in call.kernels)
+    told = ", ".join(f"{kernel.name} in {_counted(kernel.tiles, 'tile')}" for kernel in call.kernels)
     if call.weight is None:
         return told
     return f"{told}, or over panels of {call.weight.prepacked.panel_bytes} bytes kept beside %{call.weight.operand.row}"

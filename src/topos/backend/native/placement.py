@@ -67,12 +67,12 @@ class Placement:
         shape = self._spec.rows[row].shape
         earliest, why, near = self._earliest(row, shape)
         if near and self._is_over(row, self.drafts[earliest]):
-            why, near = f"%{self.drafts[earliest].rows[0]} ran long before", False
+            why, near = f"%{self.drafts[earliest].rows[0]} ran long before, and this is large", False
         if near and self.drafts[earliest].is_product:
             if self._finishes(row, self.drafts[earliest]):
                 self._put(row, earliest)
                 return
-            why = f"the product %{self.drafts[earliest].rows[0]} takes few rows, cheap ones of its element"
+            why = f"the product %{self.drafts[earliest].rows[0]} takes only a few cheap nodes of its element"
         own = [earliest] if near and self.drafts[earliest].has_room() else []
         for at in dict.fromkeys([*own, *self._near(shape, earliest)]):
             draft = self.drafts[at]
@@ -206,7 +206,7 @@ class Placement:
             return None, why
         if view is not None and view.row in self.home:
             at = self.home[view.row]
-            why = self.refused(operand, at, shape) or self._other_axis(at, shape, axis)
+            why = self.refused(operand, at, shape) or self._other_axis(view.row, shape, axis)
             if not why:
                 return at, ""
             earliest = at + 1
@@ -217,21 +217,22 @@ class Placement:
                 return at, ""
         return None, why
 
-    def _other_axis(self, at: int, shape: Shape, axis: int) -> str:
-        draft = self.drafts[at]
+    def _other_axis(self, base: int, shape: Shape, axis: int) -> str:
+        """Why a loop that holds a value cannot reduce it along an axis; empty where it can."""
+        draft = self.drafts[self.home[base]]
         if draft.is_product:
             return f"%{draft.rows[0]} is a product"
         if shape != draft.shape:
-            return "it is one number for each row of a loop"
+            return f"%{base} is one number for each row of its loop"
         if len(draft.rows) >= MOST_ROWS:
-            return "its loop is full"
+            return f"the loop of %{base} is full"
         if draft.axis is None:
             if axis != WHOLE and prod(shape[axis + 1 :]) > 1:
                 return "columns are summed in a loop of their own"
             if axis == WHOLE and not all(self._is_flat(row) for row in draft.rows):
-                return "its loop reads something in another order"
+                return f"the loop of %{base} reads something in another order"
             return ""
-        return "" if draft.axis == axis else "its loop walks another axis"
+        return "" if draft.axis == axis else f"the loop of %{base} walks another axis"
 
     def _is_flat(self, row: int) -> bool:
         return all(self._flat_operand(operand) for operand in self._spec.rows[row].operands)

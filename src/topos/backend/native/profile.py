@@ -10,6 +10,7 @@ from topos.backend.native.executable import Executable
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.pool import pool
 from topos.backend.native.table import CALL_COUNT, Table, enter
+from topos.backend.native.telling import told_work
 from topos.engine.liveness import volume
 from topos.op import MatMul, Movement, Reduction
 from topos.tensor import Tensor
@@ -19,7 +20,7 @@ ROUNDS = 20
 
 
 class GroupTime(NamedTuple):
-    """One group: its rows as `explain` names them, its kernels, and what one run of it takes and does.
+    """One group: its nodes as `explain` names them, its kernels, and what one run of it takes and does.
 
     `operations` counts an addition, a product or a function as one each; `bytes` is what it reads and writes at least
     once.
@@ -87,20 +88,26 @@ def _groups(executable: Executable, elapsed_s: Sequence[float]) -> list[GroupTim
     left = iter(elapsed_s)
     found = []
     making = executable.making()
+    work = {id(group): told for group, told in zip(making.lowering.groups, told_work(making.lowering), strict=True)}
     for call, owner in zip(making.program.calls, making.program.owners, strict=True):
         taken = sum(next(left) for _ in call.kernels)
         kernels = ", ".join(kernel.name for kernel in call.kernels)
         if owner is None:
             found.append(GroupTime("a carried buffer", kernels, taken, 0, 0))
         else:
-            found.append(_group(making.lowering, owner, kernels, taken))
+            moved, operations = _moved_bytes(making.lowering, owner), _group_operations(making.lowering, owner)
+            found.append(GroupTime(work[id(owner)], kernels, taken, operations, moved))
     return found
 
 
-def _group(lowering: Lowering, group: Group, kernels: str, elapsed_s: float) -> GroupTime:
-    moved = sum(_bytes(lowering, row) for row in (*group.reads, *group.writes))
-    operations = sum(_operations(lowering, row) for row in group.rows)
-    return GroupTime(lowering.told(group.rows), kernels, elapsed_s, operations, moved)
+def _moved_bytes(lowering: Lowering, group: Group) -> int:
+    return sum(_bytes(lowering, row) for row in (*group.reads, *group.writes))
+
+
+def _group_operations(lowering: Lowering, group: Group) -> int:
+    """Of its rows, and of those of the operands that it packs."""
+    packed = [row for prologue in group.prologues.values() for row in prologue.rows]
+    return sum(_operations(lowering, row) for row in (*group.rows, *packed))
 
 
 def _bytes(lowering: Lowering, row: int) -> int:
