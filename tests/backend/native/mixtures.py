@@ -36,7 +36,7 @@ LIMITS: Mapping[str, Sequence[int]] = {
     "cascade_remade.WORTH_BYTES": (1, 1 << 24),
     "prologues.LEAST_NUMBERS": (1, 64, 1 << 13),
     "prologues.LEAST_OF_FEW_USES": (1, 1 << 18),
-    "prologues.LEAST_ACROSS": (1, 2, 8),
+    "prologues.LEAST_ACROSS": (2, 4, 8),
     "prologues.FEW_USES": (1, 8),
     "drafts.SMALL": (4, 64, 1 << 13),
     "drafts.LONG": (1, 8),
