@@ -10,7 +10,7 @@ import pytest
 
 import topos
 from topos import Element, Tape, bf16, f32, f64
-from topos.backend.native import cascade_crossing, cascade_kernel, cascade_remade, cascades
+from topos.backend.native import cascade_crossing, cascade_kernel, cascade_remade, cascades, prologues
 from topos.testing import assert_same_bits
 
 pytest.importorskip("llvmlite")
@@ -321,3 +321,17 @@ def test_a_carried_buffer_is_replaced_after_it_was_read() -> None:
     assert "cascade" in plan.explain()
     plan.advance(state)
     assert_same_bits(state.of(query), network.entry([result]).interpret(plain).of(result))
+
+
+def test_a_product_that_works_out_its_operand_does_not_cross(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weighted loss of an attention, and the gradient of its contents alone."""
+    monkeypatch.setattr(prologues, "LEAST_NUMBERS", 1)
+
+    def record(tape: Tape) -> Any:
+        query, key, content = operands(tape, (32, 32, 8, 16), (8,))
+        loss = (attended(query, key, content)[0] * (tape.input(numbers(8, 32, 16)) * 0.5 + 1.0)).sum()
+        ((_, gradient),) = tape.differentiate(loss, [content])
+        return [loss, gradient]
+
+    told = checked(record)
+    assert "cascade" in told and "right operand packed as" in told

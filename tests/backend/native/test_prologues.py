@@ -186,3 +186,20 @@ def test_a_carried_operand_that_is_worked_out_is_not_written_over_before_it_is_r
         interpreted = network.entry(following).interpret(expected.parameters()).of(following)
         expected.replace({weights.index: interpreted})
         assert_same_bits(state.of(weights), interpreted)
+
+
+@pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
+def test_what_the_rest_of_a_loop_reads_stays_in_it(element: Element) -> None:
+    """The loop goes on with a value in the middle of what a product works out: it keeps what that one is made of."""
+
+    def record(tape: Tape) -> Any:
+        x, plain = tape.input(shape=[90, 100]), tape.input(shape=[40, 90])
+        middle = x * 0.5 + 1.0
+        results = [(middle * 2.0).sum(), plain @ (middle * 3.0)]
+        return results, {value: numbers(element, value.shape, at) for at, value in enumerate((x, plain))}
+
+    case = recorded(record, element)
+    plan = case.plan
+    assert plan.explain().count("4:Mul 7:Add") == 2
+    assert "right operand packed as 4:Mul 7:Add" in plan.explain()
+    case.compare(case.actual(plan), case.expected())

@@ -27,6 +27,14 @@ def even_rows(rows: int, most: int) -> int:
     return max(size for size in range(1, min(most, whole) + 1) if whole % size == 0)
 
 
+def is_product(lowering: Lowering, group: Group) -> bool:
+    """Whether a group is a product that may be a stage: of two operands that lie in memory as matrices."""
+    row = lowering.spec.rows[group.rows[0]]
+    if group.stages or group.prologues or not group.writes or not isinstance(row.opcode, MatMul):
+        return False
+    return all(lowering.view(operand).grid is None for operand in row.operands)
+
+
 class Crossing:
     """The products that read what some stages compute along its rows, and may run where the last of those stood."""
 
@@ -54,7 +62,7 @@ class Crossing:
     def _is_cut_alike(self, found: Sequence[int], at: int) -> bool:
         """Whether no operand of a product is cut elsewhere along another axis."""
         left, right = self._operands(self.groups[at])
-        rights = {self._operands(stage)[1] for stage in self.stages if self._is_product(stage)}
+        rights = {self._operands(stage)[1] for stage in self.stages if is_product(self.lowering, stage)}
         lefts = {self._operands(self.groups[other])[0] for other in found}
         others = {o for stage in self.stages for row in stage.rows for o in self.lowering.spec.rows[row].operands}
         others.update(self._operands(self.groups[other])[1] for other in found)
@@ -69,14 +77,11 @@ class Crossing:
         views = self.lowering.views
         return [operand for operand in read if operand in views and views[operand].row not in group.rows]
 
-    def _is_product(self, group: Group) -> bool:
-        return isinstance(self.lowering.spec.rows[group.rows[0]].opcode, MatMul)
-
     def _operands(self, group: Group) -> Sequence[int]:
         return self.lowering.spec.rows[group.rows[0]].operands
 
     def _crosses(self, group: Group) -> bool:
-        if group.stages or not group.writes or not self._is_product(group):
+        if not is_product(self.lowering, group):
             return False
         operands = self._operands(group)
         if group.shape[:-2] != self.leading or any(operand in self.lowering.constants for operand in operands):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from topos.backend.native.cascade_crossing import Crossing
+from topos.backend.native.cascade_crossing import Crossing, is_product
 from topos.backend.native.cascade_folds import Folds
 from topos.backend.native.cascade_remade import remade
 from topos.backend.native.drafts import WHOLE
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.views import View, dense_strides
-from topos.op import Cast, Elementwise, MatMul
+from topos.op import Cast, Elementwise
 from topos.shape import Shape
 
 FEWEST_ROWS = 2
@@ -91,9 +91,7 @@ class _Search:
         return found
 
     def _is_product(self, group: Group) -> bool:
-        if group.stages or group.prologues or not group.writes or not isinstance(self._opcode(group), MatMul):
-            return False
-        return all(self.lowering.view(operand).grid is None for operand in self._operands(group.rows[0]))
+        return is_product(self.lowering, group)
 
     def _is_stage(self, group: Group) -> bool:
         return group.shape == self.shape and (self._is_product(group) or self._is_work(group))

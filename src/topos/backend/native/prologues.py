@@ -113,10 +113,6 @@ class Prologues:
         outside = {base for row in rows for base in self._readers.bases(row)} - set(rows)
         return sum(volume(self._spec, base) for base in outside) <= size
 
-    def _is_taken(self, row: int, rows: list[int]) -> bool:
-        """Whether nobody but the rows and their product reads a row."""
-        return row == rows[-1] or self._readers.of(row) <= set(rows)
-
     # how
     def _path(self, operand: int, root: int) -> list[int] | None:
         """The movements from a row to the operand of a product; `None` where there is something else on the way."""
@@ -159,7 +155,10 @@ class Prologues:
         """Out of their loop goes what nobody else reads there."""
         home = self._placement.home[prologue.rows[-1]]
         draft = self._placement.drafts[home]
-        gone = {row for row in prologue.rows if self._is_taken(row, prologue.rows)}
+        gone: set[int] = set()
+        for row in reversed(prologue.rows):  # what is left of the loop may read any of the others
+            if row == prologue.rows[-1] or self._readers.of(row) <= gone:
+                gone.add(row)
         draft.rows[:] = [row for row in draft.rows if row not in gone]
         for row in gone:
             self._placement.home[row] = self._placement.home[product]
