@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from topos import Network, Plan, Symbol, Tape, Value, detach
+from topos import Network, Plan, Symbol, Tape, Value, detach, f32
 from topos.backend.native import pool
 from topos.backend.native import target as targets
 from topos.element import Element
@@ -33,6 +33,15 @@ def lowered(bound: Any) -> Plan:
     plan: Plan = bound.lower()
     assert is_native(plan), plan.explain()
     return plan
+
+
+def checked(record: Callable[[Tape], Any], element: Element = f32) -> str:
+    """A program's results, natively and by the interpreter; answers how the plan explains itself."""
+    network, results = Tape.record(record, element=element)
+    entry, parameters = network.entry(results), network.parameters()
+    plan = entry.lower()
+    assert_same_bits(plan.forward(parameters).of(results), entry.interpret(parameters).of(results))
+    return plan.explain()
 
 
 def is_native(plan: Plan) -> bool:

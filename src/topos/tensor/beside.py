@@ -14,16 +14,16 @@ class Beside:
     _array: Array | None
     _beside: dict[Any, Any]
 
-    @property
-    def beside(self) -> dict[Any, Any] | None:
-        """What is kept of its numbers in another form, as long as it lives; `None` where they may change.
 
-        That is memory which `frozen` shares with others, and whatever is a view of it.
-        """
-        try:
-            return self._beside
-        except AttributeError:
-            if self._array is None or not self._array.flags.writeable:
-                return None
-            self._beside = {}
-            return self._beside
+def beside(tensor: Beside) -> dict[Any, Any] | None:
+    """What is kept of a tensor's numbers in another form, as long as it lives; `None` where they may change.
+
+    That is memory which `frozen` shares with others, and whatever is a view of it.
+    """
+    try:
+        return tensor._beside
+    except AttributeError:
+        if tensor._array is None or not tensor._array.flags.writeable:
+            return None
+        tensor._beside = {}
+        return tensor._beside

@@ -13,6 +13,8 @@ from topos import Element, Tape, bf16, f32, f64
 from topos.backend.native import cascade_crossing, cascade_kernel, cascade_remade, cascades, prologues
 from topos.testing import assert_same_bits
 
+from ..plans import checked
+
 pytest.importorskip("llvmlite")
 
 SIZES = [  # queries, keys, depth, width
@@ -33,17 +35,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def numbers(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).standard_normal(shape)
-
-
-def checked(record: Callable[[Tape], Any], element: Element = f32) -> str:
-    """A program's results, natively and by the interpreter; answers how the plan explains itself."""
-    network, results = Tape.record(record, element=element)
-    entry, parameters = network.entry(results), network.parameters()
-    plan = entry.lower()
-    found, expected = plan.forward(parameters), entry.interpret(parameters)
-    for result in results:
-        assert_same_bits(found.of(result), expected.of(result))
-    return plan.explain()
 
 
 def attended(query: Any, key: Any, content: Any, mask: Any = None, how: str = "select") -> tuple[Any, Any]:

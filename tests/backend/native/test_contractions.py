@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,11 @@ import pytest
 from topos import Element, Tape, bf16, f32, f64
 from topos.testing import assert_same_bits
 
+from ..plans import checked
+
 pytest.importorskip("llvmlite")
 
 SIZES = [(3, 5, 7), (1, 600, 1), (70, 513, 17), (2, 1030, 3), (8, 3, 257), (64, 64, 1), (1, 64, 64), (33, 70, 50)]
-
-
-def checked(record: Callable[[Tape], Any], element: Element = f32) -> str:
-    """A program's results, natively and by the interpreter; answers how the plan explains itself."""
-    network, results = Tape.record(record, element=element)
-    entry, parameters = network.entry(results), network.parameters()
-    plan = entry.lower()
-    assert_same_bits(plan.forward(parameters).of(results), entry.interpret(parameters).of(results))
-    return plan.explain()
 
 
 def numbers(*shape: int) -> Any:

@@ -11,6 +11,8 @@ import pytest
 from topos import Element, Tape, bf16, f32, f64
 from topos.testing import assert_same_bits
 
+from ..plans import checked
+
 pytest.importorskip("llvmlite")
 
 
@@ -20,13 +22,7 @@ def numbers(*shape: int) -> Any:
 
 def copies(record: Callable[[Tape], Any], element: Element = f32) -> int:
     """How many kernels of a plan are copies; its results are the interpreter's."""
-    network, results = Tape.record(record, element=element)
-    entry, parameters = network.entry(results), network.parameters()
-    plan = entry.lower()
-    found, expected = plan.forward(parameters), entry.interpret(parameters)
-    for result in results:
-        assert_same_bits(found.of(result), expected.of(result))
-    return plan.explain().count("  copy_")
+    return checked(record, element).count("  copy_")
 
 
 def product(tape: Tape) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 from topos import Network, Parameters, Plan, Symbol, Tape, Tensor, bf16, f32, f64
 from topos.backend.native import weights
+from topos.tensor.beside import beside
 from topos.testing import assert_same_bits
 
 from ..plans import lowered, threads
@@ -51,7 +52,7 @@ class Layer:
 
     def panels(self, table: Any) -> list[Any]:
         """What is kept beside the weight of a table."""
-        return [kept for kept in (table.of(self.weight).beside or {}).values() if kept is not None]
+        return [kept for kept in (beside(table.of(self.weight)) or {}).values() if kept is not None]
 
     def check(self, table: Any) -> None:
         """The interpreter's bits."""
@@ -169,7 +170,7 @@ def test_frozen_memory_is_packed_by_every_run() -> None:
     for _ in range(3):
         layer.check(table)
         memory *= 2.0
-    assert table.of(layer.weight).beside is None
+    assert beside(table.of(layer.weight)) is None
 
 
 def test_a_constant_is_packed_at_the_second_run() -> None:

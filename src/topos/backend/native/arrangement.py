@@ -68,7 +68,7 @@ def arrangement(view: View, buffer: Shape) -> Arrangement | None:
         return None
     if view.shape == buffer and axes == sorted(axes):
         return None
-    cuts = {stride for stride in (*(view.strides[axis] for axis in axes), *dense_strides(buffer))}
+    cuts = {*(view.strides[axis] for axis in axes), *dense_strides(buffer)}
     chain = sorted(cuts - {buffer.volume}, reverse=True)
     bounds = [buffer.volume, *chain]
     if any(outer % inner for outer, inner in zip(bounds, chain, strict=False)):

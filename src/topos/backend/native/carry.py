@@ -13,9 +13,9 @@ class Carry(NamedTuple):
     """How the replacements of a step reach their sources.
 
     `in_place` names, for a row whose value is written over a source, that source; for one that is written where a copy
-    of it would lie, that copy. `before` are the carried sources
-    whose values of before are still wanted at the end: each is first copied to a buffer of its own, which is called
-    `~source`. `after` are the copies that end a step, each from a buffer to a source.
+    of it would lie, that copy. `before` are the carried sources whose values of before are still wanted at the end:
+    each is first copied to a buffer of its own, which is called `~source`. `after` are the copies that end a step, each
+    from a buffer to a source.
     """
 
     in_place: dict[int, int]

@@ -11,7 +11,7 @@ from topos.backend.native.cascade_block import Block, Source
 from topos.backend.native.cascade_crossing import even_rows
 from topos.backend.native.cascade_folds import images_of
 from topos.backend.native.cascade_reach import Looking, Reach, reach_of
-from topos.backend.native.contractions import matmul
+from topos.backend.native.contractions import contracted
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel, head, named
 from topos.backend.native.products import stage as product_stage
@@ -43,7 +43,7 @@ def cascade(lowering: Lowering, group: Group, target: Target, write: Writer) -> 
         is_product = isinstance(lowering.spec.rows[stage.rows[0]].opcode, MatMul)
         ends = "" if reach is None else "columns" if stage is block.groups[0] else "terms"
         products = partial(product_stage, reach=ends, all_terms=block.all_rows if stage.crosses else 0)
-        call = matmul(block, stage, target, products) if is_product else write(block, stage, target)
+        call = contracted(block, stage, target, products) if is_product else write(block, stage, target)
         if call is None:
             return None
         calls.append(call)

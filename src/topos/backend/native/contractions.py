@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
@@ -22,8 +23,31 @@ Products = Callable[[ProductTask, Target, Epilogue | None], tuple[Kernel, ...]]
 """What writes the kernels of a product."""
 
 
-def matmul(lowering: Lowering, group: Group, target: Target, write: Products = product) -> Call | None:
+class _Contraction(NamedTuple):
+    """The work of a group that a product begins, its arguments, where the right operand lies, and what follows."""
+
+    task: ProductTask
+    pointers: list[Pointer]
+    right: Pointer
+    epilogue: Epilogue | None
+
+
+def matmul(lowering: Lowering, group: Group, target: Target) -> Call | None:
     """A product, and the elementwise rows that follow it in its group."""
+    made = _contraction(lowering, group, target)
+    if made is None:
+        return None
+    return Call(product(made.task, target, made.epilogue), made.pointers, _weight(lowering, made, target))
+
+
+def contracted(lowering: Lowering, group: Group, target: Target, write: Products) -> Call | None:
+    """The same by kernels that somebody else writes."""
+    made = _contraction(lowering, group, target)
+    return None if made is None else Call(write(made.task, target, made.epilogue), made.pointers)
+
+
+def _contraction(lowering: Lowering, group: Group, target: Target) -> _Contraction | None:
+    """`None` where an operand is a selection, which lies nowhere."""
     views = _views(lowering, group)
     if any(lowering.spec.is_selection(view.row) for view in views.values()):
         return None
@@ -37,8 +61,7 @@ def matmul(lowering: Lowering, group: Group, target: Target, write: Products = p
     task = product_task(lowering, group.rows[0])
     task = task._replace(left_element=stored.get(0, ""), right_element=stored.get(1, ""))
     task, own = _with_worked_out(lowering, group, target, task, own)
-    weight = _weight(lowering, right, task, target, epilogue) if write is product else None
-    return Call(write(task, target, epilogue), own, weight)
+    return _Contraction(task, own, right, epilogue)
 
 
 def _views(lowering: Lowering, group: Group) -> dict[int, View]:
@@ -64,14 +87,13 @@ def _with_worked_out(
     return task._replace(pointers=len(own) - begin), own
 
 
-def _weight(
-    lowering: Lowering, right: Pointer, task: ProductTask, target: Target, epilogue: Epilogue | None
-) -> Weight | None:
+def _weight(lowering: Lowering, made: _Contraction, target: Target) -> Weight | None:
     """The right operand where it is a parameter or a constant that a product gains by finding packed."""
-    if right.row in lowering.constants or not isinstance(lowering.spec.rows[right.row].opcode, Parameter | Leaf):
+    row = made.right.row
+    if row in lowering.constants or not isinstance(lowering.spec.rows[row].opcode, Parameter | Leaf):
         return None
-    found = prepacked(task, target, epilogue)
-    return None if found is None else Weight(right, found)
+    found = prepacked(made.task, target, made.epilogue)
+    return None if found is None else Weight(made.right, found)
 
 
 def _pointers(lowering: Lowering, group: Group) -> list[Pointer]:

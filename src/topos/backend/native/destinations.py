@@ -6,51 +6,71 @@ A product may store its results in any order of its axes; other groups store the
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.views import View, dense_strides
 from topos.op import MatMul, Movement, Reshape
+from topos.shape import Shape
 
 
 def with_destinations(lowering: Lowering, groups: Sequence[Group], results: Collection[int]) -> list[Group]:
     """The groups without such copies; `results` are rows that may have a copy's buffer for their own."""
     found = list(groups)
     for at, group in enumerate(groups):
-        copied = _Copy(lowering, groups, at)
-        if copied.is_free(results):
+        copied = _copy(lowering, group.rows[0])
+        if copied is not None and copied.is_free(groups, at, results):
             copied.leave_out(results)
             found[at] = group._replace(reads=[], writes=[])
     return [group for group in found if group.writes]
 
 
-class _Copy:
-    """A group, as the copy of a row that an earlier group stores."""
+def _copy(lowering: Lowering, row: int) -> _Copy | None:
+    """A row, where it is the copy of another one's buffer, all of it."""
+    recorded = lowering.spec.rows[row]
+    if not isinstance(recorded.opcode, Movement):
+        return None
+    (operand,) = recorded.operands
+    view = lowering.views[operand]
+    if not isinstance(recorded.opcode, Reshape):  # which keeps the row-major order
+        view = lowering.moved(row) or view
+    if view.guards or lowering.is_one_hot(operand) or recorded.shape.volume != view.shape.volume:
+        return None  # among them what is spread to no place at all: a copy of nothing
+    steps = _steps(view, lowering.views[view.row], lowering.spec.rows[view.row].shape)
+    return None if steps is None else _Copy(lowering, row, view.row, steps)
 
-    def __init__(self, lowering: Lowering, groups: Sequence[Group], at: int) -> None:
-        self.lowering, self.groups, self.at = lowering, groups, at
-        self.row = groups[at].rows[0]
-        self.base: int | None = None
-        recorded = lowering.spec.rows[self.row]
-        if isinstance(recorded.opcode, Movement):
-            (operand,) = recorded.operands
-            view = lowering.views[operand]
-            if not isinstance(recorded.opcode, Reshape):  # which keeps the row-major order
-                view = lowering.moved(self.row) or view
-            self.base = None if view.guards or lowering.is_one_hot(operand) else view.row
-            self.view = view
 
-    def is_free(self, results: Collection[int]) -> bool:
+def _steps(view: View, base: View, own: Shape) -> tuple[int, ...] | None:
+    """The steps along the base's axes when it lies in the copy's order; `None` where the copied axes are others."""
+    if view.offset or view.shape.volume != own.volume or not own.volume or not base.is_dense():
+        return None
+    walked = zip(view.shape, view.strides, dense_strides(view.shape), strict=True)
+    places = {(extent, old): new for extent, old, new in walked if extent != 1}
+    axes = list(zip(own, dense_strides(own), strict=True))
+    if {axis for axis in axes if axis[0] != 1} != places.keys():
+        return None
+    return tuple(places.get(axis, old) for axis, old in zip(axes, dense_strides(own), strict=True))
+
+
+class _Copy(NamedTuple):
+    """A row as the copy of a base, which lies in the copy's order where its axes have these steps."""
+
+    lowering: Lowering
+    row: int
+    base: int
+    steps: tuple[int, ...]
+
+    def is_free(self, groups: Sequence[Group], at: int, results: Collection[int]) -> bool:
         """Whether the base's group can store it in the copy's order, and nobody wants it in another one."""
         lowering = self.lowering
-        home = next((group for group in self.groups if self.base in group.writes), None)
-        if self.base is None or home is None or self.base in {*lowering.kept, *lowering.written_as}:
+        home = next((group for group in groups if self.base in group.writes), None)
+        if home is None or self.base in {*lowering.kept, *lowering.written_as}:
             return False
-        steps = self._steps(self.base)
-        if steps is None or (self.row in lowering.kept and self.row not in results):
+        if self.row in lowering.kept and self.row not in results:
             return False
-        if steps == dense_strides(lowering.spec.rows[self.base].shape):
+        if self.steps == dense_strides(lowering.spec.rows[self.base].shape):
             return True
-        reads = (operand for at, group in enumerate(self.groups) if at != self.at for operand in group.reads)
+        reads = (operand for other, group in enumerate(groups) if other != at for operand in group.reads)
         return self._is_product(home) and all(lowering.views[operand].row != self.base for operand in reads)
 
     def _is_product(self, home: Group) -> bool:
@@ -60,31 +80,13 @@ class _Copy:
         inside = {self.lowering.views[operand].row for one in stages for operand in one.reads}
         return isinstance(self.lowering.spec.rows[stage.rows[0]].opcode, MatMul) and self.base not in inside
 
-    def _steps(self, base: int) -> tuple[int, ...] | None:
-        """The steps along the base's axes when it lies in the copy's order; `None` where the copied axes are others."""
-        own, view = self.lowering.spec.rows[base].shape, self.view
-        volume = self.lowering.spec.rows[self.row].shape.volume  # a spread to no place at all is a copy of nothing
-        if view.offset or not view.shape.volume == own.volume == volume or not volume:
-            return None
-        if not self.lowering.views[base].is_dense():
-            return None
-        walked = zip(view.shape, view.strides, dense_strides(view.shape), strict=True)
-        places = {(extent, old): new for extent, old, new in walked if extent != 1}
-        axes = list(zip(own, dense_strides(own), strict=True))
-        if {axis for axis in axes if axis[0] != 1} != places.keys():
-            return None
-        return tuple(places.get(axis, old) for axis, old in zip(axes, dense_strides(own), strict=True))
-
     def leave_out(self, results: Collection[int]) -> None:
         """From now on the base is stored in the copy's order, and read there by who reads the copy."""
         lowering, base = self.lowering, self.base
-        assert base is not None
-        steps = self._steps(base)
-        assert steps is not None
         if self.row in results:
             lowering.written_as[base] = self.row
         else:
             for row, view in list(lowering.views.items()):
                 if view.row == self.row:
                     lowering.views[row] = view._replace(row=base)
-        lowering.views[base] = View(base, 0, lowering.spec.rows[base].shape, steps)
+        lowering.views[base] = View(base, 0, lowering.spec.rows[base].shape, self.steps)

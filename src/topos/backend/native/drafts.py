@@ -54,10 +54,13 @@ class Draft:
 
     def operands(self, spec: Spec) -> list[int]:
         """What its rows and prologues read, each other's values among them."""
-        first = spec.rows[self.rows[0]].operands if self.prologues else ()
-        found = [operand for position, operand in enumerate(first) if position not in self.prologues]
-        found += [operand for prologue in self.prologues.values() for operand in prologue.leaves]
-        return found + [operand for row in self.rows[bool(first) :] for operand in spec.rows[row].operands]
+        found: list[int] = []
+        for at, row in enumerate(self.rows):
+            own = enumerate(spec.rows[row].operands)
+            found += [operand for position, operand in own if at or position not in self.prologues]
+            if at == 0:
+                found += [operand for prologue in self.prologues.values() for operand in prologue.leaves]
+        return found
 
     def walk(self, axis: int) -> None:
         """From now on the loop goes along an axis."""

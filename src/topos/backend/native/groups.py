@@ -61,8 +61,7 @@ class Lowering:
 
     `spec` is the one given, or one with more rows at its end. `views` has every row whose value is in memory,
     `constants` the rows that are one number at every place, as tensors of rank 0, `written_as` for a row the result in
-    whose buffer it is stored. A reshape whose strides do not merge
-    is a group of its own.
+    whose buffer it is stored. A reshape whose strides do not merge is a group of its own.
     """
 
     reach: Operand | None = None

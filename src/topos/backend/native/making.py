@@ -22,6 +22,18 @@ from topos.engine.code import Compositions
 from topos.graph.spec import Spec
 
 
+class Packing(NamedTuple):
+    """The kernel that packs an operand, the one that multiplies by its panels, and how many operands both have."""
+
+    kernel: Kernel
+    multiplying: Kernel
+    operands: int
+
+    def texts(self) -> list[str]:
+        """The texts of both."""
+        return list(texts_of((self.kernel, self.multiplying)).values())
+
+
 class Making(NamedTuple):
     """A program and what it was lowered from."""
 
@@ -49,12 +61,11 @@ class Making(NamedTuple):
         element = self.lowering.spec.element_of(row)
         return self.lowering.constants[row].convert(element).dense(element).tobytes()[: element.dtype.itemsize].hex()
 
-    def packing(self, at: int) -> tuple[Kernel, Kernel, list[str], int]:
-        """What packs a packable operand and what multiplies by its panels, their texts, and the call's operands."""
+    def packing(self, at: int) -> Packing:
+        """What packs a packable operand and what multiplies by its panels."""
         call = [call for call in self.program.calls if call.weight is not None][at]
         assert call.weight is not None
-        packing, multiplying = call.weight.prepacked.write()
-        return packing, multiplying, list(texts_of((packing, multiplying)).values()), len(call.operands)
+        return Packing(*call.weight.prepacked.write(), len(call.operands))
 
     def explain(self, compositions: Compositions = ()) -> str:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""

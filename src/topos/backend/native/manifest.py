@@ -40,8 +40,7 @@ class Manifest(NamedTuple):
     """The calls of one step in order, the size of the arena, and the buffers whose pointers the caller gives.
 
     `numbers` are the rows that are one number at every place, as the digits of its bytes; those of them in `whole` are
-    in a buffer that is written out.
-    `pieces` are the texts, as the loader knows them.
+    in a buffer that is written out. `pieces` are the texts, as the loader knows them.
     """
 
     starts: list[Start]

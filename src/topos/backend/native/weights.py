@@ -23,11 +23,12 @@ from topos.backend.native.pool import pool
 from topos.backend.native.table import Table
 from topos.backend.native.target import current
 from topos.tensor import Tensor
+from topos.tensor.beside import beside
 from topos.tensor.memory import address_of, aligned
 
 if TYPE_CHECKING:
     from topos.backend.native.kernel import Kernel
-    from topos.backend.native.making import Making
+    from topos.backend.native.making import Making, Packing
 
 MOST_BYTES = 1 << 29
 """Panels in a process, all together; a tensor beyond is packed by every run."""
@@ -44,10 +45,13 @@ class Panels:
 
 
 class _Kernels(NamedTuple):
+    """What packs and multiplies, loaded."""
+
     library: Library
-    packing: Kernel
-    multiplying: Kernel
-    operands: int
+    packing: Packing
+
+    def address(self, kernel: Kernel) -> int:
+        return self.library.addresses[kernel.name]
 
 
 class Weights:
@@ -82,41 +86,41 @@ class Weights:
                 table.restore(place)
                 continue
             kernels = self._kernels_of(at)
-            address = kernels.library.addresses[kernels.multiplying.name]
-            table.replace(place, address, kernels.multiplying.tiles, panels.address)
+            multiplying = kernels.packing.multiplying
+            table.replace(place, kernels.address(multiplying), multiplying.tiles, panels.address)
         return is_settled
 
     def _found(self, at: int, weight: Packable, tensor: Tensor) -> tuple[Panels | None, bool]:
         """The panels of a tensor, packed now where it was seen before; and whether the next run may find some."""
-        beside, key = tensor.beside, (weight.offset_bytes, weight.layout)
-        if beside is None:
+        kept, key = beside(tensor), (weight.offset_bytes, weight.layout)
+        if kept is None:
             return None, False
-        if key not in beside:
-            beside[key] = None
+        if key not in kept:
+            kept[key] = None
             return None, True
-        found: Panels | None = beside[key]
+        found: Panels | None = kept[key]
         if found is None and held_bytes() + weight.panel_bytes <= MOST_BYTES:
             with suppress(MemoryError):  # the product packs it itself
                 packed = self._packed(at, weight, tensor)
                 with _counting:  # of two threads that pack the same, one is before the other
-                    found = beside[key] = beside[key] or packed
+                    found = kept[key] = kept[key] or packed
         return found, False
 
     def _packed(self, at: int, weight: Packable, tensor: Tensor) -> Panels:
         panels, kernels = Panels(weight.panel_bytes), self._kernels_of(at)
-        arguments = (ctypes.c_uint64 * (kernels.operands + 2))()
+        arguments = (ctypes.c_uint64 * (kernels.packing.operands + 2))()
         arguments[1] = tensor.address + weight.offset_bytes
         arguments[-1] = panels.address
-        packing = kernels.packing
-        pool().run(kernels.library.addresses[packing.name], ctypes.addressof(arguments), packing.tiles)
+        kernel = kernels.packing.kernel
+        pool().run(kernels.address(kernel), ctypes.addressof(arguments), kernel.tiles)
         with _counting:
             _alive.add(panels)
         return panels
 
     def _kernels_of(self, at: int) -> _Kernels:
         if at not in self._kernels:
-            packing, multiplying, texts, operands = self._making().packing(at)
-            self._kernels[at] = _Kernels(compiled(texts, current()), packing, multiplying, operands)
+            packing = self._making().packing(at)
+            self._kernels[at] = _Kernels(compiled(packing.texts(), current()), packing)
         return self._kernels[at]
 
 
