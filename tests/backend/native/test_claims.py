@@ -268,10 +268,11 @@ def large(kind: str) -> Drawn:
     return Drawn([random.normal(size=shape) for shape in shapes], compose, by_hand.entropy)
 
 
-CLAIMED = {
+"""The value alone, and with gradients: chances and masks that the gradient reads are stored where they are small."""
+CLAIMED: dict[str, tuple[list[str], list[str]]] = {
     "convolution": (["window product"], ["window product", "window product kernel gradient"]),
-    "attention": (["attention"], ["attention", "attention gradient"]),
-    "pool": (["max pool"], ["max pool", "max pool gradient"]),
+    "attention": (["attention"], ["attention gradient"]),
+    "pool": (["max pool"], []),
 }
 
 
@@ -281,7 +282,7 @@ def test_what_is_claimed(kind: str) -> None:
         network, symbols, _ = recorded(large(kind), f32, gradients)
         plan = check(network, symbols)
         claimed = Counter(pattern.kind for pattern in plan.patterns())
-        assert not Counter(kinds) - claimed, claimed
+        assert claimed == Counter(kinds)
 
 
 def test_what_is_stored_is_counted_and_what_is_not_is_not() -> None:
