@@ -1,7 +1,8 @@
 """What finding patterns costs and what it saves: `python -m benchmarks.patterns w3 w4 w5`.
 
-For each workload: its nodes, the time to collect candidates and to elect among them (the least of several), what is
-elected by somebody who computes every formula, and how much lives at once with and without it.
+For each workload: its nodes, the time to lower the entry, to collect candidates, to elect among them, and to find what
+native code stores (the least of several); what is elected by somebody who computes every formula, and how many of each
+native code claims.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from benchmarks.systems import system
 from benchmarks.workloads import WORKLOADS
 from topos import Formula, Plan
+from topos.backend.native.grouping import stored
 from topos.engine.pattern.pool import pooled
 
 USUAL = ("w2", "w3", "w4", "w5", "w7c")
@@ -36,9 +38,14 @@ def measured(plan: Plan, length: int) -> str:
     pooling_s = least_s(lambda: pooled(spec, length))
     plan.patterns(Formula)
     electing_s = least_s(lambda: plan.patterns(Formula))
+    kept = {symbol.index for symbol in (*plan.entry.results, *plan.entry.carry.values())}
+    storing_s = least_s(lambda: stored(spec, plan._rows, frozenset(kept)), 3)
     kinds = Counter(pattern.kind for pattern in plan.patterns(Formula))
-    line = f"{length:>6} nodes  collect {1e3 * pooling_s:7.1f} ms  elect {1e3 * electing_s:6.1f} ms"
-    return "\n".join([line, *(f"          {count:>3}  {kind}" for kind, count in kinds.items())])
+    claimed = Counter(pattern.kind for pattern in plan.patterns())
+    lowering_s = least_s(lambda: Plan(spec, length, plan.entry))
+    line = f"{length:>6} nodes  lower {1e3 * lowering_s:6.1f} ms  collect {1e3 * pooling_s:7.1f} ms"
+    line = f"{line}  elect {1e3 * electing_s:6.1f} ms  stored {1e3 * storing_s:7.1f} ms"
+    return "\n".join([line, *(f"          {claimed[kind]:>3} of {count:>3}  {kind}" for kind, count in kinds.items())])
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from documentation_rules import rules
 
 import topos
 from topos import op, testing
+from topos.backend.repertoire import COMPOSITIONS
 from topos.op import Opcode
 
 ROOT = Path(__file__).parents[1]
@@ -212,7 +213,10 @@ def backends() -> str:
     for backend in topos.Backend.ALL:
         covered = {formula: backend.coverage(formula) for formula in topos.Formula}
         found = [coverage for coverage in covered.values() if coverage is not None]
-        formulas = ", ".join(f"`{formula}`" for formula, coverage in covered.items() if coverage is not None)
+        names = [formula for formula, coverage in covered.items() if coverage is not None]
+        is_all = set(COMPOSITIONS) <= set(names)
+        shown = [f"`{name}`" for name in names if not is_all or name not in COMPOSITIONS]
+        formulas = ", ".join([*shown, *(["all compositions"] if is_all else [])])
         fidelity = ", ".join(dict.fromkeys(f"`{coverage.fidelity.name}`" for coverage in found))
         precisions = ", ".join(dict.fromkeys(str(coverage.precisions).strip("()") for coverage in found))
         rows.append(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from topos import Network, Plan, Symbol, Tape, Value
-from topos.backend import Formula, llvm_kernels
+from topos.backend import llvm_kernels
 
 
 def convolution(tape: Tape) -> Value:
@@ -69,8 +69,7 @@ def test_nothing_inside_is_stored(compose: Any) -> None:
 
 
 def test_the_check_finds_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    claimed = frozenset([Formula.ATTENTION]) - llvm_kernels.COMPOSED
-    monkeypatch.setattr(llvm_kernels, "COMPOSED", frozenset([Formula.ATTENTION]))
+    monkeypatch.setattr(llvm_kernels.Fused, "stores", lambda self, task: {})
     plan, _ = plans(attention)
     assert [pattern.kind for pattern in plan.patterns()] == ["attention"]
-    assert bool(stored_inside(plan)) == bool(claimed)
+    assert len(stored_inside(plan)) > 0

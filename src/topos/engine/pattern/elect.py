@@ -38,8 +38,8 @@ def elect(
     """The candidates whose formula is in the repertoire, the largest first; one that covers a declared row declines.
 
     So does one of which a row is read outside, unless the match names it as a result, or the reader is part of another
-    match that works the row out again. What whoever computes a formula has `stored` is a result of the match if it is
-    less than the largest that it holds; where it is that, nothing is gained, and the match declines.
+    match that works the row out again. What whoever computes a formula has `stored` is a result of the match where the
+    largest of what is inside is not stored; else nothing is gained, and the match declines.
     """
     asked_for = frozenset(scheduled)
     known = [_scheduled(match, asked_for, rows) for match in candidates if match.formula in repertoire]
@@ -70,11 +70,13 @@ def _scheduled(match: Match, scheduled: Set[int], rows: Sequence[Row]) -> Match 
 
 
 def _handing(match: Match, stored: Stored, rows: Sequence[Row]) -> Match | None:
-    """A match that also hands out what is stored of it; `None` where that is as large as all that is inside."""
-    inside = sorted(_written(match, stored) & (match.nodes | match.views) - match.stored)
+    """A match that also hands out what is stored of it; `None` where that is as large as what is not."""
+    inner = (match.nodes | match.views) - match.stored
+    inside = sorted(_written(match, stored) & inner)
     if not inside:
         return match
-    largest = max(rows[row].shape.volume for row in match.nodes | match.views)
+    again = inner.difference(inside, *(stored[row] for row in inside))
+    largest = max((rows[row].shape.volume for row in again), default=0)
     if not match.views.isdisjoint(inside) or any(rows[row].shape.volume >= largest for row in inside):
         return None
     return match._replace(results={**match.results, **{f"node {row}": row for row in inside}})

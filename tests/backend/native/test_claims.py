@@ -1,0 +1,318 @@
+"""What native plans claim to compute as a whole: nothing large inside is stored, bits are those of the interpreter,
+and values are those of loops by hand; for the composition and its gradients, over drawn sizes and elements.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topos import Element, Formula, Network, Plan, Symbol, Tape, Tensor, Value, bf16, f32, f64, where
+from topos.testing import assert_same_bits
+
+from ..plans import threads
+from . import by_hand
+
+pytest.importorskip("llvmlite")
+
+Array = by_hand.Array
+TOLERANCES = {f32: 2e-4, f64: 1e-10}
+"""By the largest number: sums of some hundred terms, each rounded. In `bf16` bits alone are compared."""
+
+
+class Drawn(NamedTuple):
+    """Operands, how they are composed, and what loops make of them and a cotangent."""
+
+    operands: list[Array]
+    compose: Callable[..., Value]
+    loops: Callable[..., by_hand.Answer]
+
+
+def numbers(draw: Any, *shape: int) -> Array:
+    """Few values, so that there are ties."""
+    drawn = np.random.default_rng(draw(st.integers(0, 99))).integers(-8, 9, shape)
+    return drawn / 4.0
+
+
+def sizes(draw: Any, least: int, most: int, count: int) -> list[int]:
+    return [draw(st.integers(least, most)) for _ in range(count)]
+
+
+# compositions
+
+
+@st.composite
+def convolutions(draw: Any) -> Drawn:
+    rank = draw(st.integers(1, 2))
+    images, channels = sizes(draw, 1, 3, 2)
+    filters = draw(st.sampled_from([1, 3, 7, 8, 9, 16, 20]))
+    kernel, steps, dilations = sizes(draw, 1, 3, rank), sizes(draw, 1, 4, rank), sizes(draw, 1, 2, rank)
+    pads = sizes(draw, 0, 2, rank)
+    least = [max(1, d * (k - 1) + 1 - 2 * p) for k, d, p in zip(kernel, dilations, pads, strict=True)]
+    extents = [low + draw(st.integers(0, 7)) for low in least]
+    axes = range(2, 2 + rank)
+
+    def compose(tape: Tape, x: Value, weights: Value) -> Value:
+        for axis, pad in zip(axes, pads, strict=True):
+            x = x.pad(axis, pad, x.shape[axis] + 2 * pad) if pad else x
+        for axis in reversed(axes):
+            x = x.unfold(axis, kernel[axis - 2], steps[axis - 2], dilations[axis - 2])
+        counts = [x.shape[2 + 2 * at] for at in range(rank)]
+        order = [0, *(2 + 2 * at for at in range(rank)), 1, *(3 + 2 * at for at in range(rank))]
+        terms = channels * int(np.prod(kernel))
+        rows = x.permute(order).reshape([images * int(np.prod(counts)), terms])
+        found: Value = rows @ weights.reshape([filters, terms]).transpose()
+        return found.reshape([images, *counts, filters]).permute([0, 1 + rank, *range(1, 1 + rank)])
+
+    def loops(x: Array, weights: Array, seed: Array) -> by_hand.Answer:
+        return by_hand.convolution(x, weights, seed, steps, dilations, pads)
+
+    x, weights = numbers(draw, images, channels, *extents), numbers(draw, filters, channels, *kernel)
+    return Drawn([x, weights], compose, loops)
+
+
+@st.composite
+def pools(draw: Any) -> Drawn:
+    largest, rank = draw(st.booleans()), draw(st.integers(1, 2))
+    size, step = sizes(draw, 1, 3, 2)
+    extents = [size + draw(st.integers(0, 9)) for _ in range(rank)]
+    axes = [*range(2, 2 + rank)]
+
+    def compose(tape: Tape, x: Value) -> Value:
+        for axis in reversed(axes):
+            x = x.unfold(axis, size, step)
+        for at in reversed(range(rank)):
+            x = x.max_along(3 + 2 * at) if largest else x.sum_along(3 + 2 * at)
+        return x if largest else x / float(size**rank)
+
+    def loops(x: Array, seed: Array) -> by_hand.Answer:
+        return by_hand.pool(x, seed, axes[::-1], size, step, largest)
+
+    return Drawn([numbers(draw, *sizes(draw, 1, 3, 2), *extents)], compose, loops)
+
+
+@st.composite
+def norms(draw: Any) -> Drawn:
+    rows, columns = sizes(draw, 2, 40, 2)
+    by_column, centred = draw(st.sampled_from([(False, True), (False, False), (True, True)]))
+    axis = 0 if by_column else 1
+    extent = rows if by_column else columns
+
+    def compose(tape: Tape, x: Value, gain: Value, bias: Value) -> Value:
+        own = x - x.mean_along(axis).broadcast_along(axis, extent) if centred else x
+        deviation = ((own * own).mean_along(axis) + 0.25).sqrt().broadcast_along(axis, extent)
+        return own / deviation * gain.broadcast_along(0, rows) + bias.broadcast_along(0, rows)
+
+    def loops(x: Array, gain: Array, bias: Array, seed: Array) -> by_hand.Answer:
+        return by_hand.norm(x, gain, bias, seed, 0.25, by_column, centred)
+
+    return Drawn([numbers(draw, rows, columns), numbers(draw, columns), numbers(draw, columns)], compose, loops)
+
+
+@st.composite
+def attentions(draw: Any) -> Drawn:
+    batch, width, depth = draw(st.integers(1, 3)), *sizes(draw, 1, 20, 2)
+    queries, keys = sizes(draw, 1, 70, 2)
+    how = draw(st.sampled_from(["", "selected", "added"]))
+    mask = np.tril(np.ones((queries, keys)), draw(st.integers(0, keys))) if how else np.ones((queries, keys))
+
+    def compose(tape: Tape, query: Value, key: Value, content: Value) -> Value:
+        scores = query @ key.transpose() * 0.5
+        if how == "selected":
+            scores = where(tape.leaf(mask).broadcast_along(0, batch), scores, -np.inf)
+        elif how == "added":
+            scores = scores + tape.leaf(np.where(mask, 0.0, -np.inf)).broadcast_along(0, batch)
+        return scores.softmax(2) @ content
+
+    def loops(query: Array, key: Array, content: Array, seed: Array) -> by_hand.Answer:
+        return by_hand.attention(query, key, content, mask, seed, 0.5)
+
+    shapes = (batch, queries, depth), (batch, keys, depth), (batch, keys, width)
+    return Drawn([numbers(draw, *shape) for shape in shapes], compose, loops)
+
+
+@st.composite
+def entropies(draw: Any) -> Drawn:
+    rows, classes = draw(st.integers(1, 40)), draw(st.integers(1, 40))
+    by_row = draw(st.booleans())
+    ids = np.arange(rows) * 7 % classes
+
+    def compose(tape: Tape, scores: Value) -> Value:
+        picked = tape.leaf(Tensor.selection(ids, classes)).select(scores.log_softmax(1), 0.0)
+        return -(picked.sum_along(1).sum() if by_row else picked.sum()) / rows
+
+    def loops(scores: Array, seed: Array) -> by_hand.Answer:
+        return by_hand.entropy(scores, ids, float(seed), rows)
+
+    return Drawn([numbers(draw, rows, classes)], compose, loops)
+
+
+KINDS = {
+    "convolution": convolutions(),
+    "pool": pools(),
+    "norm": norms(),
+    "attention": attentions(),
+    "cross entropy": entropies(),
+}
+
+# what is held against what
+
+
+def recorded(drawn: Drawn, element: Element, gradients: bool) -> tuple[Network, list[Symbol], Array]:
+    """The value, with `gradients` also the gradient of each operand, and the cotangent of the value."""
+
+    def record(tape: Tape) -> Any:
+        operands = [tape.parameter(operand) for operand in drawn.operands]
+        value = drawn.compose(tape, *operands)
+        seed = np.arange(value.shape.volume).reshape(value.shape) % 5 / 2.0 - 0.5
+        if not gradients:
+            return [value], seed
+        weighted = (value * tape.leaf(seed)).sum()
+        return [value, *(slope for _, slope in tape.differentiate(weighted, operands))], seed
+
+    network, (symbols, seed) = Tape.record(record, element=element)
+    return network, symbols, seed
+
+
+def fused_rows(plan: Plan) -> set[int]:
+    return {int(line.split()[0]) for line in plan.describe().splitlines() if line.endswith("fused")}
+
+
+def stored_rows(plan: Plan) -> set[int]:
+    """What the groups say that they store, their reasons and kernels aside."""
+    groups = [line for line in plan.explain().splitlines() if "  stores " in line]
+    return {int(row) for line in groups for row in line.partition("  stores ")[2].split("  ")[0].split(", ")}
+
+
+def stored_inside(plan: Plan) -> list[int]:
+    """What is said to be fused and is stored, and is not what a pattern hands out in another name."""
+    nodes = {node.symbol.index: node for node in plan.nodes()}
+    readers: dict[int, list[int]] = {}
+    for row, node in nodes.items():
+        for operand in node.operands:
+            readers.setdefault(operand.index, []).append(row)
+    fused = fused_rows(plan)
+
+    def is_in_another_name(row: int) -> bool:
+        while row in fused:
+            if len(readers[row]) != 1 or nodes[readers[row][0]].shape.volume != nodes[row].shape.volume:
+                return False
+            (row,) = readers[row]
+            if nodes[row].opcode.name not in ("Add", "Permute", "Reshape", "Fold"):
+                return False
+        return True
+
+    return sorted(row for row in fused & stored_rows(plan) if not is_in_another_name(row))
+
+
+def check(network: Network, symbols: list[Symbol]) -> Plan:
+    """Claims, and bits on every number of threads."""
+    plan, parameters = network.entry(symbols).lower(), network.parameters()
+    expected = network.entry(symbols).backends([]).lower().forward(parameters)
+    assert stored_inside(plan) == []
+    for pattern in plan.patterns():
+        windows = {node.index for node in pattern.nodes if network.node(node).opcode.name == "Unfold"}
+        assert windows.isdisjoint(stored_rows(plan))
+        assert f"  of {pattern.kind}" in plan.explain() or f", {pattern.kind}" in plan.explain()
+    for count in range(1, 9):
+        with threads(count):
+            found = plan.forward(parameters)
+        for symbol in symbols:
+            assert_same_bits(found.of(symbol), expected.of(symbol))
+    return plan
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
+@settings(max_examples=3)
+@given(data=st.data())
+def test_claims_bits_and_values(kind: str, element: Element, data: st.DataObject) -> None:
+    drawn: Drawn = data.draw(KINDS[kind])
+    for gradients in (False, True):
+        network, symbols, seed = recorded(drawn, element, gradients)
+        plan = check(network, symbols)
+        if element in TOLERANCES:
+            run = plan.forward(network.parameters())
+            value, slopes = drawn.loops(*drawn.operands, seed)
+            for symbol, expected in zip(symbols, [value, *slopes], strict=False):
+                atol = TOLERANCES[element] * max(1.0, float(np.abs(expected).max()))
+                np.testing.assert_allclose(run.of(symbol).numpy(), expected, rtol=0, atol=atol)
+
+
+# what is claimed at sizes for which native code is made
+
+
+def large(kind: str) -> Drawn:
+    random = np.random.default_rng(3)
+
+    def convolution(tape: Tape, x: Value, weights: Value) -> Value:
+        windows = x.pad(2, 1, 14).pad(3, 1, 14).unfold(3, 3).unfold(2, 3).permute([0, 2, 4, 1, 3, 5])
+        return windows.reshape([288, 36]) @ weights
+
+    def attention(tape: Tape, query: Value, key: Value, content: Value) -> Value:
+        return (query @ key.transpose() * 0.25).softmax(2) @ content
+
+    def pool(tape: Tape, x: Value) -> Value:
+        return x.unfold(3, 2, 2).unfold(2, 2, 2).max_along(5).max_along(3)
+
+    shapes: Any = {
+        "convolution": [(2, 4, 12, 12), (36, 16)],
+        "attention": [(8, 64, 16), (8, 64, 16), (8, 64, 16)],
+        "pool": [(2, 3, 8, 8)],
+    }[kind]
+    compose: Any = {"convolution": convolution, "attention": attention, "pool": pool}[kind]
+    return Drawn([random.normal(size=shape) for shape in shapes], compose, by_hand.entropy)
+
+
+"""The value alone, and with gradients: chances and masks that the gradient reads are stored where they are small."""
+CLAIMED: dict[str, tuple[list[str], list[str]]] = {
+    "convolution": (["window product"], ["window product", "window product kernel gradient"]),
+    "attention": (["attention"], ["attention gradient"]),
+    "pool": (["max pool"], []),
+}
+
+
+@pytest.mark.parametrize("kind", CLAIMED)
+def test_what_is_claimed(kind: str) -> None:
+    for gradients, kinds in zip((False, True), CLAIMED[kind], strict=True):
+        network, symbols, _ = recorded(large(kind), f32, gradients)
+        plan = check(network, symbols)
+        claimed = Counter(pattern.kind for pattern in plan.patterns())
+        assert claimed == Counter(kinds)
+
+
+def test_what_is_stored_is_counted_and_what_is_not_is_not() -> None:
+    network, symbols, _ = recorded(large("convolution"), f32, False)
+    native, plain = network.entry(symbols).lower(), network.entry(symbols).backends([]).lower()
+    (pattern,) = native.patterns()
+    patches = [node for node in native.nodes() if node.shape.volume == 288 * 36]
+    assert {node.symbol.index for node in patches} <= fused_rows(native)
+    assert network.node(pattern.operands["operand"]).opcode.name == "Pad"
+    assert max(volume for _, volume in native.live_series()) + 288 * 36 < max(v for _, v in plain.live_series())
+
+
+def test_few_columns_are_no_claim() -> None:
+    """With fewer columns the windows are written out, as the product reads them better so."""
+    drawn = large("convolution")
+    narrow = drawn._replace(operands=[drawn.operands[0], drawn.operands[1][:, :7]])
+    network, symbols, _ = recorded(narrow, f32, False)
+    plan = check(network, symbols)
+    assert plan.patterns() == []
+    assert [pattern.kind for pattern in plan.patterns(Formula)] == ["window product"]
+    assert "  of " not in plan.explain() and "fused" not in plan.describe()
+
+
+def test_the_check_finds_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    from topos.backend.llvm_kernels import Fused
+
+    monkeypatch.setattr(Fused, "stores", lambda self, task: {})
+    drawn = large("convolution")
+    narrow = drawn._replace(operands=[drawn.operands[0], drawn.operands[1][:, :7]])
+    network, symbols, _ = recorded(narrow, f32, False)
+    plan = network.entry(symbols).lower()
+    assert [pattern.kind for pattern in plan.patterns()] == ["window product"]
+    assert len(stored_inside(plan)) > 0
