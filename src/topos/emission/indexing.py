@@ -60,6 +60,8 @@ def matmul(site: Site) -> Named:
     """One product per position of the leading axes, accumulated in the accumulator's type."""
     left, right = site.dense(0), site.dense(1)
     rank = len(left.shape)
+    if not left.shape[-1]:
+        return site.words.constant(np.broadcast_to(site.element.zero, site.shape), site.type)
     leading = list(range(rank - 2))
     batching = f"batching_dims = {leading} x {leading}, " if leading else ""
     attributes = f", {batching}contracting_dims = [{rank - 1}] x [{rank - 2}]"
