@@ -4,6 +4,7 @@ They stand in a process of their own: the reference interpreter ends the process
 does not know, and XLA brings threads.
 """
 
+import os
 import pickle
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from typing import Any
 import numpy as np
 
 Arrays = Sequence[np.ndarray]
+QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}
+"""What is compiled runs once."""
 
 
 class Engines:
@@ -26,7 +29,7 @@ class Engines:
         """Has an engine (`verify`, `interpret` or `compile`) take a module and run it over arguments."""
         if self._process is None:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-            self._process = subprocess.Popen([sys.executable, str(Path(__file__))], **pipes)
+            self._process = subprocess.Popen([sys.executable, str(Path(__file__))], env=os.environ | QUICK, **pipes)
         process = self._process
         try:
             pickle.dump((engine, text, [_sent(array) for array in arguments]), process.stdin)
