@@ -84,9 +84,7 @@ def test_every_instruction_is_run_by_others(engines: Any, engine: str, element: 
         expected = reference_of(task)
         wrong += misses(found, expected, envelope(task, expected), f"{task.opcode!r} over {task.element}")
     assert wrong == []
-    assert {type(task.opcode) for task in table.tasks} == {
-        kind for kind, row in INSTRUCTIONS.items() if row.samples
-    }
+    assert {type(task.opcode) for task in table.tasks} == {kind for kind, row in INSTRUCTIONS.items() if row.samples}
 
 
 @each_engine

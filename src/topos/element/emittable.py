@@ -14,7 +14,7 @@ TYPES = ("bf16", "f16", "f32", "f64")
 class Emittable:
     """What an element's numbers are in emitted text, and how its operations are written there.
 
-    Set as `emittable` on an `Element`. `type` is a type of StableHLO, whose NumPy dtype has to be the element's. Without
+    Set as `emittable` on an `Element`. `type` is one of StableHLO, whose NumPy dtype has to be the element's. Without
     `bodies` an operation is the one of that type, whose result `rounded(m, x)` then makes a number of the element; an
     entry of `bodies`, under the name of the element's method (`"mul"`, `"exp"`), stands instead of both. `m` writes:
     each method of an element (`m.add(left, right)`) is one of its methods, and `m.number(2.0, x)` a constant like `x`.

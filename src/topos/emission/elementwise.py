@@ -18,8 +18,7 @@ def elementwise(site: Site) -> Named:
 def cast(site: Site) -> Named:
     """The operand in the node's element."""
     result = site.words.convert(site.dense(), site.type)
-    contract = site.element.emittable
-    if contract is None or contract.rounded is None or site.elements[0] is site.element:
+    if site.contract.rounded is None or site.elements[0] is site.element:
         return result
-    rounded: Named = contract.rounded(site.words, result)
+    rounded: Named = site.contract.rounded(site.words, result)
     return rounded

@@ -15,7 +15,7 @@ from topos.emission.text import Named, Writer
 from topos.emission.words import Words
 from topos.engine.entry import Entry
 from topos.errors import EmissionError
-from topos.graph.place import line
+from topos.graph.place import Place, line
 from topos.graph.spec import Spec
 from topos.op import Cast, Elementwise, Gather, MatMul, Scatter
 from topos.op.kinds import ByKind
@@ -42,6 +42,7 @@ class _Module:
         self._writer = Writer()
         self._words = Words(self._writer)
         self._values: dict[int, Operand] = {}
+        self._lines: dict[Place, str] = {}
 
     def text(self, rows: Sequence[int], entry: Entry) -> str:
         given = {row: self._placed(row, argument, position) for row, position in arguments(self._spec, rows)}
@@ -98,9 +99,11 @@ class _Module:
         place = self._spec.rows[row].place if self._locations else None
         if place is None:
             return ""
-        file, _, number = line(place).rpartition(":")
-        quoted = file.replace("\\", "\\\\").replace('"', '\\"')
-        return f' loc("{quoted}":{number}:1)'
+        if place not in self._lines:
+            file, _, number = line(place).rpartition(":")
+            quoted = file.replace("\\", "\\\\").replace('"', '\\"')
+            self._lines[place] = f' loc("{quoted}":{number}:1)'
+        return self._lines[place]
 
 
 def outputs(entry: Entry) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from topos.element import Element
+from topos.element import Element, Emittable
 from topos.emission.text import Named
 from topos.emission.words import DTYPES, Arithmetic, Words
 from topos.errors import EmissionError
@@ -46,10 +46,15 @@ class Site(NamedTuple):
         return type_of(self.element)
 
     @property
+    def contract(self) -> Emittable:
+        """What the element says of emission."""
+        assert self.element.emittable is not None
+        return self.element.emittable
+
+    @property
     def arithmetic(self) -> Arithmetic:
         """The element's own operations."""
-        assert self.element.emittable is not None
-        return Arithmetic(self.words, self.element.emittable)
+        return Arithmetic(self.words, self.contract)
 
     @property
     def accumulator(self) -> str:
@@ -83,8 +88,7 @@ class Site(NamedTuple):
 
     def demoted(self, x: Named) -> Named:
         """A value of the accumulator as the element's: rounded once."""
-        assert self.element.emittable is not None
-        rounded, result = self.element.emittable.rounded, self.words.convert(x, self.type)
+        rounded, result = self.contract.rounded, self.words.convert(x, self.type)
         return result if rounded is None or self.element.accumulator is self.element else rounded(self.words, result)
 
 
@@ -96,5 +100,3 @@ def type_of(element: Element) -> str:
     if element.dtype != DTYPES[contract.type]:
         raise EmissionError(f"element {element} is {element.dtype} in memory, which {contract.type} is not")
     return contract.type
-
-

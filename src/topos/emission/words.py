@@ -1,11 +1,10 @@
-"""The arithmetic of an element as operations of StableHLO: what the bodies of elementwise instructions are read over."""
+"""The arithmetic of an element as operations of StableHLO, over which the bodies of instructions are read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import ml_dtypes
 import numpy as np
