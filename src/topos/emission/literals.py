@@ -35,12 +35,11 @@ def number(value: Any) -> str:
     if not math.isfinite(plain) or (plain == 0 and math.copysign(1.0, plain) < 0):
         pattern = value.tobytes()[:: -1 if _is_little(value) else 1]
         return f"0x{pattern.hex().upper()}"
-    return decimal(plain if value.dtype.itemsize != 4 else _short(value, plain))
+    return decimal(_short(value, plain) if value.dtype.itemsize == 4 else repr(plain))
 
 
-def decimal(text: Any) -> str:
-    """A float, or the text of one, as MLIR reads it: with a point before the exponent."""
-    text = str(text)
+def decimal(text: str) -> str:
+    """The text of a float as MLIR reads it: with a point before the exponent."""
     return text if "." in text else text.replace("e", ".0e")
 
 

@@ -20,9 +20,11 @@ from topos.graph.spec import Spec
 from topos.op import Cast, Elementwise, Gather, MatMul, Scatter
 from topos.op.kinds import ByKind
 
-KINDS = ByKind[Callable[[Site], Named]](
-    {Elementwise: elementwise, Cast: cast, MatMul: matmul, Gather: gather, Scatter: scatter, **MOVEMENT, **REDUCTIONS}
+KINDS: ByKind[Callable[[Site], Named]] = ByKind(
+    {Elementwise: elementwise, Cast: cast, MatMul: matmul, Gather: gather, Scatter: scatter}
 )
+KINDS.update(MOVEMENT)
+KINDS.update(REDUCTIONS)
 """What emits each kind of instruction."""
 
 

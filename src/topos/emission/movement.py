@@ -55,11 +55,9 @@ def unfold(site: Site) -> Named:
     x, axis = site.dense(), site.opcode.axis
     places = window_places(site, site.shape[axis])
     others = [position for position in range(len(site.shape)) if position not in (axis, axis + 1)]
-    numbers = (
-        f"offset_dims = {others}, collapsed_slice_dims = [{axis}], start_index_map = [{axis}], index_vector_dim = 2"
-    )
+    along = f"collapsed_slice_dims = [{axis}], start_index_map = [{axis}], index_vector_dim = 2"
     sizes = [*x.shape[:axis], 1, *x.shape[axis + 1 :]]
-    return gathered(site, x, places, numbers, sizes)
+    return gathered(site, x, places, f"offset_dims = {others}, {along}", sizes)
 
 
 def window_places(site: Site, count: int) -> Named:
