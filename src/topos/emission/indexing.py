@@ -38,7 +38,6 @@ def scattered(site: Site, rows: Named, places: Named, windows: list[int], axis: 
     words, writer = site.words, site.words.writer
     zeros = words.spread(words.scalar(0.0, rows.type, "seed"), (), site.shape)
     result = writer.named("scatter", site.shape, rows.type)
-    left, right, both = (writer.named(called, (), rows.type) for called in ("left", "right", "both"))
     numbers = (
         f"update_window_dims = {windows}, inserted_window_dims = [{axis}], "
         f"scatter_dims_to_operand_dims = [{axis}], index_vector_dim = {vector}"
@@ -46,14 +45,10 @@ def scattered(site: Site, rows: Named, places: Named, windows: list[int], axis: 
     attributes = (
         f"indices_are_sorted = false, scatter_dimension_numbers = #stablehlo.scatter<{numbers}>, unique_indices = false"
     )
-    return writer.line(
-        result,
-        f'"stablehlo.scatter"({zeros.name}, {places.name}, {rows.name}) <{{{attributes}}}> ({{\n'
-        f"    ^bb0({left.name}: {left.tensor}, {right.name}: {right.tensor}):\n"
-        f"      {both.name} = stablehlo.add {left.name}, {right.name} : {both.tensor}\n"
-        f"      stablehlo.return {both.name} : {both.tensor}\n"
-        f"    }}) : {writer.signature([zeros, places, rows], result)}",
-    )
+    given = f"{zeros.name}, {places.name}, {rows.name}"
+    region = words.region("add", rows.type)
+    signature = writer.signature([zeros, places, rows], result)
+    return writer.line(result, f'"stablehlo.scatter"({given}) <{{{attributes}}}> {region} : {signature}')
 
 
 def matmul(site: Site) -> Named:

@@ -8,12 +8,14 @@ from typing import Any
 from topos.emission.elementwise import cast, elementwise
 from topos.emission.indexing import gather, matmul, scatter
 from topos.emission.movement import MOVEMENT
+from topos.emission.raises import RAISES, elected
 from topos.emission.reductions import REDUCTIONS
 from topos.emission.site import Operand, Picks, Site, type_of
 from topos.emission.sources import argument, arguments, source
 from topos.emission.text import Named, Writer
 from topos.emission.words import Words
 from topos.engine.entry import Entry
+from topos.engine.pattern.elect import NOTHING, Election
 from topos.errors import EmissionError
 from topos.graph.place import Place, line
 from topos.graph.spec import Spec
@@ -28,19 +30,24 @@ KINDS.update(REDUCTIONS)
 """What emits each kind of instruction."""
 
 
-def emitted(spec: Spec, rows: Sequence[int], entry: Entry, locations: bool = False) -> str:
-    """The module of a schedule: what `Plan.emit_stablehlo` promises.
+def emitted(
+    spec: Spec, length: int, rows: Sequence[int], entry: Entry, raises: bool = True, locations: bool = False
+) -> str:
+    """The module of a schedule over the first `length` rows: what `Plan.emit_stablehlo` promises.
 
     Raises `EmissionError` that names the first node which cannot be written.
     """
-    return _Module(spec, locations).text(rows, entry)
+    election = elected(spec, length, rows, entry) if raises else NOTHING
+    left = [row for row in rows if row not in election.fused]
+    return _Module(spec, locations, election).text(left, entry)
 
 
 class _Module:
     """A module in the making: what each row is called in the text."""
 
-    def __init__(self, spec: Spec, locations: bool) -> None:
+    def __init__(self, spec: Spec, locations: bool, election: Election) -> None:
         self._spec, self._locations = spec, locations
+        self._raised = {match.root: match for match in election.matches}
         self._writer = Writer()
         self._words = Words(self._writer)
         self._values: dict[int, Operand] = {}
@@ -73,11 +80,13 @@ class _Module:
         recorded = spec.rows[row]
         element = spec.element_of(row)
         type_of(element)
-        operands = [self._values[operand] for operand in recorded.operands]
-        elements = [spec.rows[operand].element for operand in recorded.operands]
-        emit = KINDS[type(recorded.opcode)]
+        match = self._raised.get(row)
+        read = recorded.operands if match is None else tuple(match.operands.values())
+        operands = [self._values[operand] for operand in read]
+        elements = [spec.rows[operand].element for operand in read]
         site = Site(recorded.opcode, tuple(recorded.shape), element, operands, self._words, elements)
-        return self._writer.finish(emit(site))
+        made = KINDS[type(recorded.opcode)](site) if match is None else RAISES[match.formula](site, spec, match)
+        return self._writer.finish(made)
 
     def _result(self, row: int) -> Named:
         """A result as numbers: of a selection, its one-hot rows."""

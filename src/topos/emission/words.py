@@ -122,6 +122,15 @@ class Words:
         attributes = f", dims = {list(axes)}"
         return self.writer.operation("broadcast_in_dim", [x], shape, x.type, attributes=attributes, called="spread")
 
+    def region(self, operation: str, kind: str) -> str:
+        """What takes two numbers together, as the body of a scatter or of a reduction over windows."""
+        left, right, both = (self.writer.named(called, (), kind) for called in ("left", "right", "both"))
+        return (
+            f"({{\n    ^bb0({left.name}: {left.tensor}, {right.name}: {right.tensor}):\n"
+            f"      {both.name} = stablehlo.{operation} {left.name}, {right.name} : {both.tensor}\n"
+            f"      stablehlo.return {both.name} : {both.tensor}\n    }})"
+        )
+
     def _same(self, operation: str, *operands: Named) -> Named:
         first = operands[0]
         return self.writer.operation(operation, operands, first.shape, first.type, short=True)
