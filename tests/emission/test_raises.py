@@ -12,7 +12,7 @@ RNG = np.random.default_rng(0)
 
 
 def convolved(x: Any, kernel: Any, step: int = 1, dilation: int = 1, before: int = 1, last: bool = False) -> Any:
-    """`[batch, channels, height, width]` with `[outputs, channels, 3, 3]`, the kernel on the left where `last` is off."""
+    """`[batch, channels, height, width]` with `[outputs, channels, 3, 3]`; `last`, the kernel on the right."""
     outputs = kernel.shape[0]
     padded = x.pad(2, before, x.shape[2] + before + 1).pad(3, before, x.shape[3] + before + 1)
     windows = padded.unfold(3, 3, step, dilation).unfold(2, 3, step, dilation)

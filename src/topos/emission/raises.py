@@ -88,18 +88,25 @@ def convolution(site: Site, spec: Spec, match: Match) -> Named:
     kernel = _shaped(
         site, kernel, [{**sizes, "i": extents.get("f", 1), "o": outputs}[name] for name in axes.kernel], "kernel"
     )
-    shape = [{**counts, "b": extents.get("b", 1), "f": outputs}[name] for name in axes.result]
+    ordered = ["b", *map(str, range(len(windows))), "f"]  # the one order that every engine knows for a result
+    shape = [{**counts, "b": extents.get("b", 1), "f": outputs}[name] for name in ordered]
     result = writer.named("convolution", shape, site.type)
-    numbers = "x".join(f"[{', '.join(names)}]" for names in axes[:2]) + f"->[{', '.join(axes.result)}]"
+    numbers = "x".join(f"[{', '.join(names)}]" for names in axes[:2]) + f"->[{', '.join(ordered)}]"
     window = (
         f"stride = {[window.step for window in windows]}, pad = {[[w.before, w.after] for w in windows]}, "
         f"rhs_dilate = {[window.dilation for window in windows]}"
     )
     groups = "{batch_group_count = 1 : i64, feature_group_count = 1 : i64}"
     text = f"stablehlo.convolution({x.name}, {kernel.name}) dim_numbers = {numbers}, window = {{{window}}} {groups}"
-    return _shaped(
-        site, writer.line(result, f"{text} : {writer.signature([x, kernel], result)}"), site.shape, "reshape"
-    )
+    made = writer.line(result, f"{text} : {writer.signature([x, kernel], result)}")
+    return _shaped(site, _ordered(site, made, [ordered.index(name) for name in axes.result]), site.shape, "reshape")
+
+
+def _ordered(site: Site, x: Named, order: list[int]) -> Named:
+    if order == sorted(order):
+        return x
+    shape = [x.shape[axis] for axis in order]
+    return site.words.writer.operation("transpose", [x], shape, x.type, attributes=f", dims = {order}")
 
 
 def _shaped(site: Site, x: Named, shape: Sequence[int], called: str) -> Named:

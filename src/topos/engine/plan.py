@@ -191,8 +191,8 @@ class Plan:
 
         Arguments are the scheduled sources that a caller provides, parameters first, then inputs, each in recording
         order; a selection's are its ids. Results stand as declared, and after them what replaces each carried source.
-        Node 5 is `%v5`. Convolutions and pools are one operation each, unless `raises` is off. `locations` adds the user's file and line to each operation. Raises `EmissionError` that names
-        the node for what cannot be written.
+        Node 5 is `%v5`. Convolutions and pools are one operation each, unless `raises` is off. `locations` adds the
+        user's file and line to each operation. Raises `EmissionError` that names the node for what cannot be written.
         """
         emitted = import_module("topos.emission").emitted
         return str(emitted(self._spec, self._length, self._rows, self.entry, raises, locations))
