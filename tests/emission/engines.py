@@ -126,21 +126,21 @@ def _array(ir: Any, attribute: Any) -> np.ndarray:
     return found.view(ml_dtypes.bfloat16) if dtype is np.uint16 else found
 
 
-_client: list[Any] = []
+_executables: dict[str, Any] = {}
 
 
 def compile(text: str, arguments: Arrays) -> list[np.ndarray]:
-    """By XLA, on the CPU."""
+    """By XLA, on the CPU; the last module is kept."""
     import jax
     from jaxlib import xla_client
 
     jax.config.update("jax_enable_x64", True)
-    if not _client:
-        _client.append(jax.devices("cpu")[0])
-    device = _client[0]
-    devices = xla_client.DeviceList((device,))
-    executable = device.client.compile_and_load(text, devices, xla_client.CompileOptions())
-    found = executable.execute_sharded([jax.device_put(array, device) for array in arguments])
+    device = jax.devices("cpu")[0]
+    if text not in _executables:
+        _executables.clear()
+        devices = xla_client.DeviceList((device,))
+        _executables[text] = device.client.compile_and_load(text, devices, xla_client.CompileOptions())
+    found = _executables[text].execute_sharded([jax.device_put(array, device) for array in arguments])
     return [np.asarray(one[0]) for one in found.disassemble_into_single_device_arrays()]
 
 
