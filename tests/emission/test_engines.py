@@ -75,7 +75,7 @@ def misses(found: np.ndarray, expected: np.ndarray, allowed: np.ndarray | float,
 
 
 @each_element
-@each_engine
+@pytest.mark.parametrize("engine", ["interpret", pytest.param("compile", marks=pytest.mark.slow)])
 def test_every_instruction_is_run_by_others(engines: Any, engine: str, element: Element) -> None:
     """Within what `topos.testing.envelopes` allows a backend: 4 ulp for a map, twice the order of a sum."""
     table = Table(element)
