@@ -16,12 +16,13 @@ from topos.backend import (
     compiles,
     threads,
 )
-from topos.element import Element, Native, bf16, f32, f64
+from topos.element import Element, Emittable, Native, bf16, f32, f64
 from topos.engine import BoundEntry, Entry, Finding, Gradients, Numerics, Pattern, Plan, Report, Run, State
 from topos.errors import (
     BackendUnavailable,
     ConsumedError,
     ElementError,
+    EmissionError,
     ExactnessError,
     FeedError,
     KinshipError,
@@ -50,6 +51,8 @@ __all__ = [
     "Dispatch",
     "Element",
     "ElementError",
+    "EmissionError",
+    "Emittable",
     "Entry",
     "ExactnessError",
     "FeedError",

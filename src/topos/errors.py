@@ -60,6 +60,10 @@ class FeedError(ToposError, ValueError):
     """A payload for a source that does not fit it, an unknown source, or a source without its payload."""
 
 
+class EmissionError(ToposError, TypeError):
+    """A node that has no spelling in the text that was asked for."""
+
+
 class ExactnessError(ToposError):
     """The machine is in a state in which the promised bits cannot be computed."""
 

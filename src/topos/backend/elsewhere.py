@@ -60,8 +60,8 @@ class StableHlo(Elsewhere):
     name = "STABLEHLO"
 
     def found(self) -> Status:
-        """Whether jax is there to run it, and that nothing is emitted yet."""
+        """Whether jax is there to run it, and that nothing of ours calls it yet."""
         jax = (
             "jax is installed" if importlib.import_module("importlib.util").find_spec("jax") else "jax is not installed"
         )
-        return Status(False, f"not installed: this version emits no StableHLO; {jax}")
+        return Status(False, f"not installed: this version runs no emitted text; {jax}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from topos.element.bfloat16 import bf16
 from topos.element.element import Element
+from topos.element.emittable import Emittable
 from topos.element.floating import f32, f64
 from topos.element.native import Native
 
-__all__ = ["Element", "Native", "bf16", "f32", "f64"]
+__all__ = ["Element", "Emittable", "Native", "bf16", "f32", "f64"]

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from topos.element.element import Array, Element
+from topos.element.emittable import Emittable
 from topos.element.floating import f32
 from topos.element.real import Real
 
@@ -64,6 +65,7 @@ class BFloat16(Real):
 
     def __init__(self) -> None:
         super().__init__("bf16", BFLOAT16, 8)
+        self.emittable = Emittable(self.name)
 
     @property
     def accumulator(self) -> Element:

@@ -9,6 +9,7 @@ import numpy as np
 from topos.errors import ElementError
 
 if TYPE_CHECKING:
+    from topos.element.emittable import Emittable
     from topos.element.native import Native
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -30,6 +31,8 @@ class Element:
     dtype: np.dtype[Any]
     native: Native | None = None
     """The optional contract by which plans over the element run natively; it defines the operations too."""
+    emittable: Emittable | None = None
+    """The optional contract by which plans over the element are emitted as text."""
     ieee: bool = False
     """Whether every operation is IEEE-754's for `dtype`: it licenses kernels of equal bits that use NumPy's own."""
 

@@ -1,0 +1,123 @@
+"""A plan as the text of a StableHLO module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from topos.emission.elementwise import cast, elementwise
+from topos.emission.indexing import gather, matmul, scatter
+from topos.emission.movement import MOVEMENT
+from topos.emission.raises import RAISES, elected
+from topos.emission.reductions import REDUCTIONS
+from topos.emission.site import Operand, Picks, Site, type_of
+from topos.emission.sources import argument, arguments, source
+from topos.emission.text import Named, Writer
+from topos.emission.words import Words
+from topos.engine.entry import Entry
+from topos.engine.pattern.elect import NOTHING, Election
+from topos.errors import EmissionError
+from topos.graph.place import Place, line
+from topos.graph.spec import Spec
+from topos.op import Cast, Elementwise, Gather, MatMul, Scatter
+from topos.op.kinds import ByKind
+
+KINDS: ByKind[Callable[[Site], Named]] = ByKind(
+    {Elementwise: elementwise, Cast: cast, MatMul: matmul, Gather: gather, Scatter: scatter}
+)
+KINDS.update(MOVEMENT)
+KINDS.update(REDUCTIONS)
+"""What emits each kind of instruction."""
+
+
+def emitted(
+    spec: Spec, length: int, rows: Sequence[int], entry: Entry, raises: bool = True, locations: bool = False
+) -> str:
+    """The module of a schedule over the first `length` rows: what `Plan.emit_stablehlo` promises.
+
+    Raises `EmissionError` that names the first node which cannot be written.
+    """
+    election = elected(spec, length, rows, entry) if raises else NOTHING
+    left = [row for row in rows if row not in election.fused]
+    return _Module(spec, locations, election).text(left, entry)
+
+
+class _Module:
+    """A module in the making: what each row is called in the text."""
+
+    def __init__(self, spec: Spec, locations: bool, election: Election) -> None:
+        self._spec, self._locations = spec, locations
+        self._raised = {match.root: match for match in election.matches}
+        self._writer = Writer()
+        self._words = Words(self._writer)
+        self._values: dict[int, Operand] = {}
+        self._lines: dict[Place, str] = {}
+
+    def text(self, rows: Sequence[int], entry: Entry) -> str:
+        given = {row: self._placed(row, argument, position) for row, position in arguments(self._spec, rows)}
+        for row in rows:
+            self._writer.begin(row, self._location(row))
+            if self._spec.rows[row].operands:
+                self._values[row] = self._placed(row, self._node)
+            else:
+                self._values[row] = self._placed(row, source, self._words, given.get(row))
+        results = [self._result(row) for row in outputs(entry)]
+        signature = ", ".join(f"{value.name}: {value.tensor}{self._location(row)}" for row, value in given.items())
+        types = ", ".join(value.tensor for value in results)
+        names = ", ".join(value.name for value in results)
+        return "\n".join(
+            [
+                "module @topos {",
+                f"  func.func @main({signature}) -> ({types}) {{",
+                *self._writer.lines,
+                f"    return {names} : {types}" if results else "    return",
+                "  }",
+                "}",
+            ]
+        )
+
+    def _node(self, spec: Spec, row: int) -> Named:
+        recorded = spec.rows[row]
+        element = spec.element_of(row)
+        type_of(element)
+        match = self._raised.get(row)
+        read = recorded.operands if match is None else tuple(match.operands.values())
+        operands = [self._values[operand] for operand in read]
+        elements = [spec.rows[operand].element for operand in read]
+        site = Site(recorded.opcode, tuple(recorded.shape), element, operands, self._words, elements)
+        made = KINDS[type(recorded.opcode)](site) if match is None else RAISES[match.formula](site, spec, match)
+        return self._writer.finish(made)
+
+    def _result(self, row: int) -> Named:
+        """A result as numbers: of a selection, its one-hot rows."""
+        value = self._values[row]
+        if not isinstance(value, Picks):
+            return value
+        self._writer.begin(row)
+        hot = self._words.convert(value.hits(self._words), type_of(self._spec.element))
+        self._writer.flush()
+        return hot
+
+    def _placed(self, row: int, make: Callable[..., Operand], *facts: object) -> Any:
+        """What is made of a row; an error names the node."""
+        try:
+            return make(self._spec, row, *facts)
+        except EmissionError as error:
+            raise EmissionError(f"emit_stablehlo: {self._spec.label(row)}: {error}") from None
+
+    def _location(self, row: int) -> str:
+        """Where the node was recorded, as MLIR tells it; empty unless asked for."""
+        place = self._spec.rows[row].place if self._locations else None
+        if place is None:
+            return ""
+        if place not in self._lines:
+            file, _, number = line(place).rpartition(":")
+            quoted = file.replace("\\", "\\\\").replace('"', '\\"')
+            self._lines[place] = f' loc("{quoted}":{number}:1)'
+        return self._lines[place]
+
+
+def outputs(entry: Entry) -> list[int]:
+    """The rows that the function answers: the results as declared, then what replaces each carried source, in order."""
+    carried = sorted(entry.carry.items(), key=lambda pair: pair[0].index)
+    return [*(symbol.index for symbol in entry.results), *(following.index for _, following in carried)]

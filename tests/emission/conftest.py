@@ -1,0 +1,25 @@
+"""The engines of others, one process of them for all tests of a worker."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def _module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("engines", Path(__file__).with_name("engines.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def engines() -> Iterator[object]:
+    """Asked as `engines.run("compile", text, arguments)`; a test that wants them is skipped without the extra `xla`."""
+    if importlib.util.find_spec("jaxlib") is None:
+        pytest.skip("needs the extra xla")
+    served = _module().Engines()
+    yield served
+    served.close()
