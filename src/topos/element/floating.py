@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from topos.element.element import Array
-from topos.element.emittable import Emittable
+from topos.element.emittable import TYPES, Emittable
 from topos.element.fma import fma32, fma64
 from topos.element.functions import F32_BODIES, F64_BODIES
 from topos.element.numpy_reading import evaluate
@@ -27,7 +27,7 @@ class Floating(Real):
     def __init__(self, name: str, dtype: Any, precision: int, bodies: Mapping[str, Body]) -> None:
         super().__init__(name, dtype, precision)
         self.bodies = bodies
-        self.emittable = Emittable(name)
+        self.emittable = Emittable(name) if name in TYPES else None
 
     def round(self, numbers: Array) -> Array:
         """Plain numbers as `dtype`, each rounded once, to nearest even."""
