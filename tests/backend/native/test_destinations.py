@@ -15,6 +15,8 @@ from ..plans import checked
 
 pytest.importorskip("llvmlite")
 
+from topos.backend.native import prologues
+
 
 def numbers(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).standard_normal(shape)
@@ -90,3 +92,20 @@ def test_a_copy_of_nothing_is_no_place_for_a_number() -> None:
         return [total.broadcast_along(0, 0), total.sum() + 1.0]
 
     copies(record)
+
+
+def test_what_a_product_works_out_reads_the_value_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("LEAST_NUMBERS", "LEAST_OF_FEW_USES", "FEW_USES", "LEAST_ACROSS"):
+        monkeypatch.setattr(prologues, limit, 1)
+
+    def record(tape: Tape) -> Any:
+        joined = (tape.input(numbers(3, 20, 7)) @ tape.input(numbers(3, 7, 4))).permute([1, 0, 2]).reshape([20, 12])
+        return [(joined * 0.5 + 1.0) @ tape.input(numbers(12, 16))]
+
+    network, results = Tape.record(record)
+    plan = network.entry(results).lower()
+    told = plan.explain()
+    assert "left operand packed as" in told
+    assert "  copy_" not in told
+    expected = network.entry(results).interpret(network.parameters()).of(results)
+    assert_same_bits(plan.forward(network.parameters()).of(results), expected)

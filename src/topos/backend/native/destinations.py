@@ -20,7 +20,7 @@ def with_destinations(lowering: Lowering, groups: Sequence[Group], results: Coll
     for at, group in enumerate(groups):
         copied = _copy(lowering, group.rows[0])
         if copied is not None and copied.is_free(groups, at, results):
-            copied.leave_out(results)
+            copied.leave_out(groups, results)
             found[at] = group._replace(reads=[], writes=[])
     return [group for group in found if group.writes]
 
@@ -80,13 +80,15 @@ class _Copy(NamedTuple):
         inside = {self.lowering.views[operand].row for one in stages for operand in one.reads}
         return isinstance(self.lowering.spec.rows[stage.rows[0]].opcode, MatMul) and self.base not in inside
 
-    def leave_out(self, results: Collection[int]) -> None:
+    def leave_out(self, groups: Sequence[Group], results: Collection[int]) -> None:
         """From now on the base is stored in the copy's order, and read there by who reads the copy."""
         lowering, base = self.lowering, self.base
         if self.row in results:
             lowering.written_as[base] = self.row
         else:
-            for row, view in list(lowering.views.items()):
-                if view.row == self.row:
-                    lowering.views[row] = view._replace(row=base)
+            packed = [prologue.leaves for group in groups for prologue in group.prologues.values()]
+            for views in (lowering.views, *packed):
+                for row, view in list(views.items()):
+                    if view.row == self.row:
+                        views[row] = view._replace(row=base)
         lowering.views[base] = View(base, 0, lowering.spec.rows[base].shape, self.steps)
