@@ -326,3 +326,15 @@ def test_a_product_that_works_out_its_operand_does_not_cross(monkeypatch: pytest
 
     told = checked(record)
     assert "cascade" in told and "right operand packed as" in told
+
+
+def test_a_product_of_one_number_for_each_row_is_no_stage() -> None:
+    tape = Tape()
+    left, right, after = (tape.parameter(numbers(*shape)) for shape in ((9, 40, 5), (9, 5, 24), (40, 16)))
+    y = ((left @ right).softmax(2) * 2.0).sum_along(2) @ after
+    symbol = y.symbol()
+    network = tape.into_network()
+    plan = network.entry([symbol]).lower()
+    assert plan.explain().splitlines()[-1].startswith("native: ")
+    run = plan.forward(network.parameters())
+    assert_same_bits(run.of(symbol), network.entry([symbol]).interpret(network.parameters()).of(symbol))

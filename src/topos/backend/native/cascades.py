@@ -69,6 +69,8 @@ class _Search:
         if before is None or not self._is_work(self.groups[before]):
             return []
         self.shape = self.groups[before].shape
+        if self.lowering.spec.rows[left].shape[:-1] != self.shape[:-1]:  # one number for each row is no matrix of rows
+            return []
         found = sorted(self._before(before))
         stages = [*found, self.last]
         fits = self._is_product(self.groups[found[0]]) and self._is_free(stages) and self._is_worth(stages)
