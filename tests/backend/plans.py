@@ -44,6 +44,24 @@ def checked(record: Callable[[Tape], Any], element: Element = f32) -> str:
     return plan.explain()
 
 
+def check_steps(
+    plan: Plan, network: Network, results: Sequence[Symbol], carry: Mapping[Symbol, Symbol], feeds: Mapping[Symbol, Any]
+) -> None:
+    """Three steps of a plan that carries, one by one and together, against replacement by hand."""
+    feeds = {symbol: payload for symbol, payload in feeds.items() if symbol not in carry}
+    single, several, by_hand = network.state(), network.state(), network.state()
+    expected = []
+    for _ in range(3):
+        run = network.entry([*results, *carry.values()]).interpret(by_hand, feeds)
+        expected.append([tensor.numpy() for tensor in run.of(results)])
+        by_hand.replace({source.index: run.of(following) for source, following in carry.items()})
+        assert_same_bits(plan.advance(single, feeds).of(results), expected[-1])
+        assert_same_bits(single.payloads(), by_hand.payloads())
+    stacked = plan.advance(several, feeds, steps=3).of(results)
+    assert_same_bits(stacked, [np.stack(steps) for steps in zip(*expected, strict=True)])
+    assert_same_bits(several.payloads(), by_hand.payloads())
+
+
 def is_native(plan: Plan) -> bool:
     """Whether native code computes all of it."""
     return plan.explain().splitlines()[-1].startswith("native: ")

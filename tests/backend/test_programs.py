@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from topos.op import Input, Parameter
 from topos.testing import assert_same_bits
 from topos.testing.programs import Program, programs
 
-from .plans import CPUS, is_native, processor, threads
+from .plans import CPUS, check_steps, is_native, processor, threads
 
 FAST = settings(max_examples=60)
 # Thousands, each a new one: what fails here is shown as it was drawn.
@@ -77,20 +76,7 @@ def check_advance(program: Program, places: list[int], reasons: Reasons) -> None
     carry = replacements(case, places)
     bound = case.network.entry(case.dense(case.roots)).carry(carry)
     results = [*bound.entry.results]
-    feeds = {symbol: payload for symbol, payload in case.feeds.items() if symbol not in carry}
-    plan = reasons.plan(bound)
-    single, several = case.network.state(), case.network.state()
-    by_hand = case.network.state()
-    expected = []
-    for _ in range(3):
-        run = case.network.entry([*results, *carry.values()]).interpret(by_hand, feeds)
-        expected.append([tensor.numpy() for tensor in run.of(results)])
-        by_hand.replace({source.index: run.of(following) for source, following in carry.items()})
-        assert_same_bits(plan.advance(single, feeds).of(results), expected[-1])
-        assert_same_bits(single.payloads(), by_hand.payloads())
-    stacked = plan.advance(several, feeds, steps=3).of(results)
-    assert_same_bits(stacked, [np.stack(steps) for steps in zip(*expected, strict=True)])
-    assert_same_bits(several.payloads(), by_hand.payloads())
+    check_steps(reasons.plan(bound), case.network, results, carry, case.feeds)
 
 
 def replacements(case: Recorded, places: list[int]) -> dict[Symbol, Symbol]:

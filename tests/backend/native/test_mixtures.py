@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ pytest.importorskip("llvmlite")
 from topos.errors import ToposError
 from topos.testing import assert_same_bits
 
-from ..plans import threads
+from ..plans import check_steps, threads
 from .low_limits import limits
 from .mixtures import Drawing, Mixture
 
@@ -42,21 +40,5 @@ def check(mixture: Mixture) -> str:
         for _ in range(3):  # the third finds what stays packed
             assert_same_bits(plan.forward(parameters, feeds).of(results), wanted)
     if carry:
-        check_steps(mixture, plan)
+        check_steps(plan, network, results, carry, feeds)
     return told
-
-
-def check_steps(mixture: Mixture, plan: Any) -> None:
-    network, results, carry, feeds = mixture
-    feeds = {symbol: payload for symbol, payload in feeds.items() if symbol not in carry}
-    single, several, by_hand = network.state(), network.state(), network.state()
-    expected = []
-    for _ in range(3):
-        run = network.entry([*results, *carry.values()]).interpret(by_hand, feeds)
-        expected.append([tensor.numpy() for tensor in run.of(results)])
-        by_hand.replace({source.index: run.of(following) for source, following in carry.items()})
-        assert_same_bits(plan.advance(single, feeds).of(results), expected[-1])
-        assert_same_bits(single.payloads(), by_hand.payloads())
-    stacked = plan.advance(several, feeds, steps=3).of(results)
-    assert_same_bits(stacked, [np.stack(steps) for steps in zip(*expected, strict=True)])
-    assert_same_bits(several.payloads(), by_hand.payloads())
