@@ -48,14 +48,18 @@ class Word:
         self._store(ctypes.addressof(word))
         return word.value & ~EXCEPTIONS
 
+    def write(self, number: int) -> None:
+        word = ctypes.c_uint32(number)  # lives until the load returns: another thread may run in between
+        self._load(ctypes.addressof(word))
+
     @contextmanager
     def of(self, number: int) -> Iterator[None]:
         before = self.read()
-        self._load(ctypes.addressof(ctypes.c_uint32(number)))
+        self.write(number)
         try:
             yield
         finally:
-            self._load(ctypes.addressof(ctypes.c_uint32(before)))
+            self.write(before)
 
 
 def subnormal_case(length: int = 1000) -> Case:

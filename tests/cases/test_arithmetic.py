@@ -180,7 +180,8 @@ def test_c24_a_thread_that_rounds_another_way_is_refused(rounding):
     def under_rounding() -> list[str]:
         word = ctypes.c_uint32()
         store(ctypes.addressof(word))
-        load(ctypes.addressof(ctypes.c_uint32(word.value | rounding)))
+        other = ctypes.c_uint32(word.value | rounding)
+        load(ctypes.addressof(other))
         try:
             refusals = []
             for attempt in (
