@@ -31,6 +31,8 @@ STAGES = {
     "element": "The number",
     "shape": "Extents",
     "op": "The instructions",
+    "neural": "The neural tier",
+    "storage": "Files",
     "errors": "Errors",
 }
 """Headings of the reference in reading order; a stage without one stands last under its own name."""

@@ -35,6 +35,7 @@ from topos.errors import (
     UnobservedError,
 )
 from topos.graph import Adjoints, Field, Network, Node, Parameters, Symbol, Tape, Trace, Value, detach
+from topos.neural import Linear, Module, init, named_parameters, parameters
 from topos.op import Composites, MapOperation, Opcode, Recordable, concat, einsum, stack, where
 from topos.shape import Shape
 from topos.tensor import Services, Tensor
@@ -62,7 +63,9 @@ __all__ = [
     "Formula",
     "Gradients",
     "KinshipError",
+    "Linear",
     "MapOperation",
+    "Module",
     "Native",
     "Network",
     "Node",
@@ -101,6 +104,9 @@ __all__ = [
     "einsum",
     "f32",
     "f64",
+    "init",
+    "named_parameters",
+    "parameters",
     "reference",
     "stack",
     "threads",

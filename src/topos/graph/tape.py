@@ -92,8 +92,18 @@ class Tape(Recording):
         return self._source(INPUT, Ids(extents, classes, none), name)
 
     # reading
-    def resolve(self, symbol: Symbol) -> Value:
-        """The live value that a symbol names."""
+    @property
+    def element(self) -> Element:
+        """The common number of its nodes."""
+        return self._live().element
+
+    @property
+    def path(self) -> str:
+        """The scopes that are open, outermost first and joined by dots; empty outside of any."""
+        return ".".join(self._scopes)
+
+    def resolve(self, symbol: Symbol | Value) -> Value:
+        """The live value that a symbol names; a value of this tape is its own."""
         return Value(self, self._live().index_of(symbol, "resolve"))
 
     def nodes(self) -> Nodes:

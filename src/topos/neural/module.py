@@ -1,0 +1,125 @@
+"""Modules: what a model is made of, holding symbols and never payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from topos.errors import KinshipError, ShapeError
+from topos.graph import Symbol, Value
+
+
+class Module:
+    """A part of a model: `express(input)` records what it does, and so does calling it.
+
+    A value that is assigned to an attribute, alone or inside lists and dicts, is stored as its symbol: a module
+    outlives its tape, and a symbol that is assigned twice ties two places to one parameter. Attributes, lists and
+    dicts are walked in definition order.
+
+    >>> from topos import Module, Tape, parameters
+    >>> class Scale(Module):
+    ...     def __init__(self, tape):
+    ...         self.factor = tape.parameter(2.0)
+    ...
+    ...     def express(self, x):
+    ...         return x * self.factor
+    >>> tape = Tape()
+    >>> scale = Scale(tape)
+    >>> scale(tape.input(3.0)), parameters(scale)
+    (%2 Mul [], [%0])
+    """
+
+    path: str = ""
+    """The dotted name that it was constructed under; empty where it has none."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        slots: set[Symbol] = self.__dict__.setdefault("_slots", set())
+        object.__setattr__(self, name, _stored(value, slots))
+
+    def express(self, *inputs: Any) -> Any:
+        """Records what the module does to its inputs, on their tape."""
+        raise NotImplementedError(f"{type(self).__name__}.express")
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        return self.express(*inputs, **options)
+
+    def visit(self) -> Iterator[tuple[str, Symbol]]:
+        """Every symbol with its path (`layers.0.weight`), in definition order; a tied one at each of its places.
+
+        Raises `KinshipError` for a module or container that holds itself, and for a value that was put into a list or
+        dict after it was assigned.
+        """
+        for path, part, _ in _walk(self):
+            yield path, part
+
+    def refusal(self, fact: str) -> ShapeError:
+        """The error of a module that is given what does not fit, which names it: `h0.qkv: Linear wants ...`."""
+        kind = type(self).__name__
+        return ShapeError(f"{self.path}: {kind} {fact}" if self.path else f"{kind} {fact}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{path}: {symbol}' for path, symbol in self.visit())})"
+
+
+def parameters(module: Any) -> list[Symbol]:
+    """The parameters of a module, or of a list or dict of modules, each once, in definition order."""
+    return list(named_parameters(module).values())
+
+
+def named_parameters(module: Any) -> dict[str, Symbol]:
+    """The parameters by path; a tied one stands under its first path."""
+    found: dict[Symbol, str] = {}
+    for path, symbol, is_parameter in _walk(module):
+        if is_parameter:
+            found.setdefault(symbol, path)
+    return {path: symbol for symbol, path in found.items()}
+
+
+def _stored(part: Any, slots: set[Symbol]) -> Any:
+    """A nesting with a symbol for each value, the same object where there is none; notes which are parameters."""
+    if isinstance(part, Value):
+        symbol = part.symbol()
+        if part.tape.nodes()[symbol.index].opcode.name == "Parameter":
+            slots.add(symbol)
+        return symbol
+    if isinstance(part, dict):
+        items = {key: _stored(item, slots) for key, item in part.items()}
+        return items if any(items[key] is not item for key, item in part.items()) else part
+    if isinstance(part, list | tuple):
+        parts = [_stored(item, slots) for item in part]
+        if all(stored is item for stored, item in zip(parts, part, strict=True)):
+            return part
+        return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
+    return part
+
+
+def _walk(root: Any) -> Iterator[tuple[str, Symbol, bool]]:
+    """Every symbol below `root` with its path and whether it is a parameter; without recursion, models nest deeply."""
+    opened: list[Iterator[tuple[str, Any, set[Symbol]]]] = [iter([("", root, set())])]
+    inside: dict[int, None] = {}  # containers on the way, the innermost last
+    while opened:
+        for path, part, slots in opened[-1]:
+            if isinstance(part, Symbol):
+                yield path, part, part in slots
+            elif isinstance(part, Value):
+                raise KinshipError(
+                    f"module: {path} is a live value, put there after the assignment; assign the whole list or dict"
+                )
+            elif isinstance(part, Module | dict | list | tuple):
+                if id(part) in inside:
+                    raise KinshipError(f"module: {path} holds itself")
+                inside[id(part)] = None
+                opened.append(_children(path, part, slots))
+                break
+        else:
+            opened.pop()
+            if inside:
+                inside.popitem()
+
+
+def _children(path: str, part: Any, slots: set[Symbol]) -> Iterator[tuple[str, Any, set[Symbol]]]:
+    named: Any = enumerate(part) if isinstance(part, list | tuple) else part.items() if isinstance(part, dict) else None
+    if named is None:
+        slots, named = vars(part).get("_slots", set()), vars(part).items()
+    prefix = f"{path}." if path else ""
+    return iter([(f"{prefix}{name}", child, slots) for name, child in named])
