@@ -18,16 +18,15 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
+import names as given
 import numpy as np
+from names import CLASSES, LETTERS
 from tqdm import tqdm
 
 from topos import Plan, State, Symbol, Tape, Value, detach
 
-LETTERS = ".abcdefghijklmnopqrstuvwxyz"
-CLASSES = len(LETTERS)
 CONTEXT = 3
 NOBODY = -1  # the id of no letter: the rows that fill up the last batch when a loss is measured
-DATA = Path(__file__).parent / "data" / "names.txt"
 
 
 class Language(NamedTuple):
@@ -49,16 +48,6 @@ class Trained(NamedTuple):
     dev_losses: list[tuple[int, float]]
     train_loss: float
     names: list[str]
-
-
-def examples_of(names: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Every letter of every name with the three before it: contexts `[count, 3]` and targets `[count]`."""
-    contexts, targets = [], []
-    for name in names:
-        ids = [0] * CONTEXT + [LETTERS.index(letter) for letter in name + "."]
-        contexts += [ids[start : start + CONTEXT] for start in range(len(ids) - CONTEXT)]
-        targets += ids[CONTEXT:]
-    return np.array(contexts), np.array(targets)
 
 
 def record_weights(tape: Tape, embedding: int, hidden: int, seed: int) -> list[Value]:
@@ -198,10 +187,10 @@ def main(
 ) -> Trained:
     """Trains on `limit` names (all of them where None) for `steps` steps, `together` in one call."""
     random = np.random.Generator(np.random.PCG64(seed))
-    names = random.permutation(DATA.read_text(encoding="utf-8").split())[:limit].tolist()
-    held_out = len(names) // 10
-    contexts, targets = examples_of(names[held_out:])
-    dev = examples_of(names[:held_out])
+    names = random.permutation(given.read())[:limit].tolist()
+    trained, held_out = given.split(names)
+    contexts, targets = given.windows(trained, CONTEXT)
+    dev = given.windows(held_out, CONTEXT)
     print(f"{len(names):,} names: {len(targets):,} letters to train on, {len(dev[1]):,} held out")
     language = record(embedding, hidden, batch, measure_batch, samples=10, seed=seed)
 

@@ -9,16 +9,13 @@ Prints the loss on its way down, the loss of the counted table, and the likelies
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
+import names as given
 import numpy as np
+from names import CLASSES, LETTERS
 
 from topos import Tape, detach
-
-LETTERS = ".abcdefghijklmnopqrstuvwxyz"
-CLASSES = len(LETTERS)
-DATA = Path(__file__).parent / "data" / "names.txt"
 
 
 class Learned(NamedTuple):
@@ -42,7 +39,7 @@ def likeliest(log_probabilities: np.ndarray, letter: str) -> str:
 
 
 def main(steps: int = 400, batch: int = 1024, rate: float = 20.0, limit: int | None = None, seed: int = 27) -> Learned:
-    names = DATA.read_text(encoding="utf-8").split()[:limit]
+    names = given.read(limit)
     before, after = pairs_of(names)
     print(f"{len(names):,} names, {len(before):,} pairs of letters")
 
