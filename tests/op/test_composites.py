@@ -30,6 +30,10 @@ def softmax(x: Any, axis: int) -> Any:
     return powers / powers.sum(axis, keepdims=True)
 
 
+def by_tanh(x: Any) -> Any:
+    return x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2
+
+
 Case = tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]
 
 CASES: list[Case] = [
@@ -47,6 +51,7 @@ CASES: list[Case] = [
     ("silu", lambda x: x.silu(), lambda x: x * logistic(x), (CORNERS[1:-2],)),
     ("softplus", lambda x: x.softplus(), lambda x: np.logaddexp(0, x), (CORNERS,)),
     ("gelu", lambda x: x.gelu(), lambda x: x * (1 + erf(x / np.sqrt(2.0))) / 2, (CORNERS[2:-2],)),
+    ("gelu_tanh", lambda x: x.gelu_tanh(), by_tanh, (CORNERS[2:-2],)),
     ("mean", lambda x: x.mean(), lambda x: x.mean(), (CUBE + 1,)),
     ("mean_along", lambda x: x.mean_along(1), lambda x: x.mean(1), (CUBE,)),
     ("mean_along end", lambda x: x.mean_along(-1), lambda x: x.mean(-1), (CUBE,)),
@@ -240,7 +245,7 @@ GRADED: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
 ]
 GRADED += [
     (name, getattr(Tensor, name), (np.array([-3.0, -0.4, 0.3, 2.5]),))
-    for name in ("relu", "abs", "sigmoid", "silu", "softplus", "gelu")
+    for name in ("relu", "abs", "sigmoid", "silu", "softplus", "gelu", "gelu_tanh")
 ]
 
 

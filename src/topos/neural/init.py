@@ -6,6 +6,8 @@ from topos.element import Element
 from topos.shape import Shape
 from topos.tensor import Tensor
 
+__all__ = ["zeros"]
+
 
 def zeros(shape: Shape, element: Element) -> Tensor:
     """All zero."""

@@ -1,21 +1,25 @@
-"""The dense layer."""
+"""The dense layer, and several of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from topos.element import Element
 from topos.graph import Tape, Value
-from topos.neural.init import zeros
+from topos.neural.activation import Activation
 from topos.neural.module import Module
-from topos.neural.sources import Init, Sources
+from topos.neural.options import extent
+from topos.neural.sources import Init, Sources, filled
 
 
 class Linear(Module):
     """`y = x @ weight + bias` over the last axis: `[..., inputs]` to `[..., outputs]`.
 
-    `weight` is `[inputs, outputs]` and starts as `init` says, `bias` is `[outputs]` and starts at zero; without
-    `bias` it is `None`. The leading axes are the rows of one product, so that a row has the same bits in any batch.
-    Parameters of another `element` than the input's are cast where they are used: weights of f32 on a tape of bf16
-    are master weights. Raises `ShapeError` where the last axis is not `inputs`.
+    `weight` is `[inputs, outputs]` and starts as `init` says. `bias` is `[outputs]` and starts at zero, or as an
+    initialiser of its own says that is given for it; with `bias=False` it is `None`. The leading axes are the rows of
+    one product, so that a row has the same bits in any batch. Parameters of another `element` than the input's are cast
+    where they are used: weights of f32 on a tape of bf16 are master weights. Raises `ShapeError` where the last axis is
+    not `inputs`.
     """
 
     def __init__(
@@ -25,24 +29,58 @@ class Linear(Module):
         outputs: int,
         init: Init,
         *,
-        bias: bool = True,
+        bias: bool | Init = True,
         element: Element | None = None,
         name: str | None = None,
     ) -> None:
         sources = Sources(tape, "Linear", name)
         self.path = sources.path
+        inputs, outputs = (extent(self.refusal, "extents", given, 0) for given in (inputs, outputs))
+        starts = bias if callable(bias) else filled(0)
         self.weight = sources.parameter("weight", [inputs, outputs], init, element)
-        self.bias = sources.parameter("bias", [outputs], zeros, element) if bias else None
+        self.bias = sources.parameter("bias", [outputs], starts, element) if bias else None
 
     def express(self, x: Value) -> Value:
-        tape = x.tape
-        weight = tape.resolve(self.weight).to(tape.element)
+        weight = self.resolve(self.weight, like=x)
         inputs, outputs = weight.shape
         if not x.shape.rank or x.shape[-1] != inputs:
             raise self.refusal(f"wants a last axis of {inputs}, got {x.shape}")
         rows = x if x.shape.rank == 2 else x.reshape([x.shape.volume // inputs if inputs else 0, inputs])
         y = rows @ weight
         if self.bias is not None:
-            bias = tape.resolve(self.bias).to(tape.element)
-            y = y + bias.broadcast_along(0, y.shape[0])
+            y = y + self.resolve(self.bias, like=x).broadcast_along(0, y.shape[0])
         return y if x.shape.rank == 2 else y.reshape([*x.shape[:-1], outputs])
+
+
+class Mlp(Module):
+    """Dense layers with an activation between each two: `[..., extents[0]]` to `[..., extents[-1]]`.
+
+    `activation` is an `Activation`, the name of one, or a function of a value. None follows the last layer. `layers`
+    are the dense ones. Raises `ShapeError` for fewer than two extents.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        extents: Sequence[int],
+        activation: Activation | str | Callable[[Value], Value],
+        init: Init,
+        *,
+        bias: bool | Init = True,
+        element: Element | None = None,
+        name: str | None = None,
+    ) -> None:
+        sources = Sources(tape, "Mlp", name)
+        self.path = sources.path
+        if len(extents) < 2:
+            raise self.refusal(f"wants two extents or more, got {list(extents)}")
+        self.activation = Activation(activation) if isinstance(activation, str) else activation
+        self.layers = [
+            Linear(tape, inputs, outputs, init, bias=bias, element=element, name=sources.called(f"layers.{position}"))
+            for position, (inputs, outputs) in enumerate(zip(extents, extents[1:], strict=False))
+        ]
+
+    def express(self, x: Value) -> Value:
+        for layer in self.layers[:-1]:
+            x = self.activation(layer(x))
+        return self.layers[-1](x)  # type: ignore[no-any-return]

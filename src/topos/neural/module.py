@@ -25,8 +25,8 @@ class Module:
     ...         return x * self.factor
     >>> tape = Tape()
     >>> scale = Scale(tape)
-    >>> scale(tape.input(3.0)), parameters(scale)
-    (%2 Mul [], [%0])
+    >>> scale(tape.input(3.0)).symbol(), parameters(scale)
+    (%2, [%0])
     """
 
     path: str = ""
@@ -40,8 +40,24 @@ class Module:
         """Records what the module does to its inputs, on their tape."""
         raise NotImplementedError(f"{type(self).__name__}.express")
 
+    def train(self, *inputs: Any, **options: Any) -> tuple[Any, dict[Value, Value]]:
+        """As `express`, in training: the output, and what an entry carries of it (`entry.carry`), `{source: next}`.
+
+        What moves while it trains overrides this one and `infer` (`BatchNorm`), and so does what is made of such parts.
+        """
+        return self.express(*inputs, **options), {}
+
+    def infer(self, *inputs: Any, **options: Any) -> Any:
+        """As `express`, once training is over."""
+        return self.express(*inputs, **options)
+
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         return self.express(*inputs, **options)
+
+    def resolve(self, symbol: Symbol | Value, like: Value) -> Value:
+        """What a symbol of the module names on the tape of `like`, cast to its element where it is of another."""
+        value = like.tape.resolve(symbol)
+        return value if like.element is None else value.to(like.element)
 
     def visit(self) -> Iterator[tuple[str, Symbol]]:
         """Every symbol with its path (`layers.0.weight`), in definition order; a tied one at each of its places.
@@ -54,8 +70,13 @@ class Module:
 
     def refusal(self, fact: str) -> ShapeError:
         """The error of a module that is given what does not fit, which names it: `h0.qkv: Linear wants ...`."""
+        return ShapeError(f"{self.called} {fact}")
+
+    @property
+    def called(self) -> str:
+        """What messages call it: `h0.qkv: Linear`, its path and its kind."""
         kind = type(self).__name__
-        return ShapeError(f"{self.path}: {kind} {fact}" if self.path else f"{kind} {fact}")
+        return f"{self.path}: {kind}" if self.path else kind
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{path}: {symbol}' for path, symbol in self.visit())})"

@@ -9,9 +9,15 @@ from topos.element import Element
 from topos.errors import KinshipError
 from topos.graph import Tape, Value
 from topos.shape import Shape
+from topos.tensor import Tensor
 
 Init = Callable[[Shape, Element], Any]
 """What makes an initial payload of a shape and an element; `topos.init` has them."""
+
+
+def filled(number: float) -> Init:
+    """The initialiser of one number everywhere."""
+    return lambda shape, element: Tensor.filled(shape, number, element)
 
 
 class Sources:
@@ -32,6 +38,11 @@ class Sources:
         extents, number = Shape(shape), element or self.tape.element
         payload = self._keyed(init, name)(extents, number)
         return self.tape.parameter(payload, name=self.called(name), element=number)
+
+    def input(self, name: str, shape: Iterable[int], init: Init, element: Element | None = None) -> Value:
+        """An input of `shape` that is, unfed, what `init` says; of the tape's element unless another is given."""
+        extents, number = Shape(shape), element or self.tape.element
+        return self.tape.input(init(extents, number), name=self.called(name), element=number)
 
     def called(self, name: str) -> str | None:
         """The name of a source or of a part, after the module's; none where the module has none."""

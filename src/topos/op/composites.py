@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
+from math import pi, sqrt
 from typing import Any, NoReturn, Self, TypeVar, cast
 
 import numpy as np
@@ -105,6 +106,12 @@ class Composites(Recordable):
     def gelu(self) -> Self:
         """`x * (1 + erf(x / sqrt(2))) / 2`. Far left (below about -5.5 in f32) `1 + erf` has no digit left: 0."""
         return self * (self.one_like() + (self / self.counted(2).sqrt()).erf()) / self.counted(2)
+
+    @whole_or_nothing
+    def gelu_tanh(self) -> Self:
+        """`x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) / 2`: the tanh form (Hendrycks and Gimpel 2016)."""
+        inner = (self + self * self * self * 0.044715) * sqrt(2 / pi)
+        return self * (inner.tanh() + 1.0) * 0.5
 
     # means and normalisers
     @whole_or_nothing
