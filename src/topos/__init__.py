@@ -35,12 +35,14 @@ from topos.errors import (
     UnobservedError,
 )
 from topos.graph import Adjoints, Field, Network, Node, Parameters, Symbol, Tape, Trace, Value, detach
-from topos.neural import Linear, Module, init, named_parameters, parameters
+from topos.neural import Adam, AdamW, Linear, Module, Optimizer, Sgd, Update, init, named_parameters, parameters
 from topos.op import Composites, MapOperation, Opcode, Recordable, concat, einsum, stack, where
 from topos.shape import Shape
 from topos.tensor import Services, Tensor
 
 __all__ = [
+    "Adam",
+    "AdamW",
     "Adjoints",
     "Backend",
     "BackendUnavailable",
@@ -71,6 +73,7 @@ __all__ = [
     "Node",
     "Numerics",
     "Opcode",
+    "Optimizer",
     "Outline",
     "Parameters",
     "Pattern",
@@ -83,6 +86,7 @@ __all__ = [
     "SealedError",
     "Services",
     "SettingError",
+    "Sgd",
     "Shape",
     "ShapeError",
     "State",
@@ -95,6 +99,7 @@ __all__ = [
     "ToposError",
     "Trace",
     "UnobservedError",
+    "Update",
     "Value",
     "__version__",
     "bf16",

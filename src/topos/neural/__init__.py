@@ -5,7 +5,21 @@ losses, optimizers and files, in any order.
 """
 
 from topos.neural import init
+from topos.neural.adam import Adam, AdamW
 from topos.neural.linear import Linear
 from topos.neural.module import Module, named_parameters, parameters
+from topos.neural.optimizer import Optimizer, Update
+from topos.neural.sgd import Sgd
 
-__all__ = ["Linear", "Module", "init", "named_parameters", "parameters"]
+__all__ = [
+    "Adam",
+    "AdamW",
+    "Linear",
+    "Module",
+    "Optimizer",
+    "Sgd",
+    "Update",
+    "init",
+    "named_parameters",
+    "parameters",
+]
