@@ -35,12 +35,31 @@ from topos.errors import (
     UnobservedError,
 )
 from topos.graph import Adjoints, Field, Network, Node, Parameters, Symbol, Tape, Trace, Value, detach
-from topos.neural import Adam, AdamW, Linear, Module, Optimizer, Sgd, Update, init, named_parameters, parameters
+from topos.neural import (
+    Accumulation,
+    Adafactor,
+    Adam,
+    AdamW,
+    Linear,
+    Lion,
+    Module,
+    Optimizer,
+    Sgd,
+    Update,
+    accumulate,
+    clip_by_global_norm,
+    init,
+    named_parameters,
+    parameters,
+    schedule,
+)
 from topos.op import Composites, MapOperation, Opcode, Recordable, concat, einsum, stack, where
 from topos.shape import Shape
 from topos.tensor import Services, Tensor
 
 __all__ = [
+    "Accumulation",
+    "Adafactor",
     "Adam",
     "AdamW",
     "Adjoints",
@@ -66,6 +85,7 @@ __all__ = [
     "Gradients",
     "KinshipError",
     "Linear",
+    "Lion",
     "MapOperation",
     "Module",
     "Native",
@@ -102,7 +122,9 @@ __all__ = [
     "Update",
     "Value",
     "__version__",
+    "accumulate",
     "bf16",
+    "clip_by_global_norm",
     "compiles",
     "concat",
     "detach",
@@ -113,6 +135,7 @@ __all__ = [
     "named_parameters",
     "parameters",
     "reference",
+    "schedule",
     "stack",
     "threads",
     "where",

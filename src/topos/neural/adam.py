@@ -14,9 +14,9 @@ class Adam(Optimizer):
 
     `first = beta1 * first + (1 - beta1) * gradient` and `second = beta2 * second + (1 - beta2) * gradient ** 2` start
     at zero; `mean = first / (1 - beta1 ** t)` and `square = second / (1 - beta2 ** t)` correct for that at step `t`.
-    The powers are carried and multiplied once a step, and the corrections are divided out of the rate and the root,
-    once a step for all weights: `weight - first / (sqrt(second) / sqrt(1 - power2) + epsilon) * (rate / (1 - power1))`,
-    in which a division by the second correction is a product with its reciprocal.
+    The powers are carried and multiplied once a step, and both corrections are worked out once a step for all
+    weights: `weight - first / (sqrt(second) * scale + epsilon) * length`, with `scale = 1 / sqrt(1 - power2)` and
+    `length = rate / (1 - power1)`.
 
     >>> from topos import Adam, Tape
     >>> network, weight = Tape.record(lambda tape: tape.parameter([1, 2]))
@@ -38,16 +38,18 @@ class Adam(Optimizer):
         return {"power1": 1.0, "power2": 1.0}
 
     def common(self, counts: Numbers, rate: Any) -> dict[str, Any]:
+        one = rate.one_like()
         power1, power2 = counts["power1"] * self.beta1, counts["power2"] * self.beta2
-        scale = 1.0 / (1.0 - power2).sqrt()
-        return {"power1": power1, "power2": power2, "scale": scale, "rate": rate, "length": rate / (1.0 - power1)}
+        scale, length = one / (one - power2).sqrt(), rate / (one - power1)
+        rests = {"rest1": one - self.beta1, "rest2": one - self.beta2}  # of the decays as the element holds them
+        return {"power1": power1, "power2": power2, "scale": scale, "length": length, "rate": rate, **rests}
 
     def update(self, weight: Any, gradient: Any, kept: Numbers, common: Numbers) -> tuple[Any, dict[str, Any]]:
-        shape = weight.shape
-        first = kept["first"] * self.beta1 + gradient * (1 - self.beta1)
-        second = kept["second"] * self.beta2 + gradient * gradient * (1 - self.beta2)
-        root = second.sqrt() * common["scale"].broadcast(shape) + self.epsilon
-        moved = self.decayed(weight, common) - first / root * common["length"].broadcast(shape)
+        parts = ("rest1", "rest2", "scale", "length")
+        rest1, rest2, scale, length = (common[part].broadcast(weight.shape) for part in parts)
+        first = kept["first"] * self.beta1 + gradient * rest1
+        second = kept["second"] * self.beta2 + gradient * gradient * rest2
+        moved = self.decayed(weight, common) - first / (second.sqrt() * scale + self.epsilon) * length
         return moved, {"first": first, "second": second}
 
     def decayed(self, weight: Any, common: Numbers) -> Any:
@@ -73,7 +75,7 @@ class AdamW(Adam):
         self.decay = expect_not_negative(type(self).__name__, "decay", decay)
 
     def common(self, counts: Numbers, rate: Any) -> dict[str, Any]:
-        return {**super().common(counts, rate), "shrink": 1.0 - rate * self.decay}
+        return {**super().common(counts, rate), "shrink": rate.one_like() - rate * self.decay}
 
     def decayed(self, weight: Any, common: Numbers) -> Any:
         return weight * common["shrink"].broadcast(weight.shape)

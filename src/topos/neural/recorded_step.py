@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from topos.element import Element
 from topos.errors import KinshipError
 from topos.graph import Adjoints, Node, Tape, Value
-from topos.neural.rule import stepped
+from topos.neural.rule import stepped, widest
 from topos.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class _Recorder:
         self._is_named = name is not None or any(node.name for node in self._nodes.values())
         self._shared: dict[tuple[int, Element], Mapping[str, Value]] = {}
         self._carry: Carry = {}
-        self._rate = self._input("rate", Tensor(rate, self._widest()))
+        self._rate = self._input("rate", Tensor(rate, widest(weights, tape.element)))
 
     def step(self, gradients: Mapping[Value, Value]) -> tuple[Value, Carry]:
         for weight, rule in self._rules.items():
@@ -71,11 +71,6 @@ class _Recorder:
 
     def _called(self, node: Node, part: str) -> str | None:
         return f"{self._name}.{node.name}.{part}" if node.name else None
-
-    def _widest(self) -> Element:
-        """The accumulator that holds the others' numbers, which the rate is of."""
-        found = [_wide(weight) for weight in self._nodes] or [self._tape.element.accumulator]
-        return max(found, key=lambda element: element.dtype.itemsize)
 
 
 def _source(tape: Tape, weight: Value, called: str) -> Node:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from topos.element import Element
+from topos.element import Element, f32
 from topos.errors import ElementError, KinshipError, ShapeError
 
 if TYPE_CHECKING:
@@ -35,6 +35,12 @@ def stepped(
 def widened(numbers: Mapping[str, Any], wide: Element) -> dict[str, Any]:
     """Every number in another element."""
     return {name: number.to(wide) for name, number in numbers.items()}
+
+
+def widest(numbers: Iterable[Any], common: Element = f32) -> Element:
+    """The accumulator among these numbers' own that holds the others' numbers; that of `common` where there is none."""
+    found: list[Element] = [number.element.accumulator for number in numbers] or [common.accumulator]
+    return max(found, key=lambda element: element.dtype.itemsize)
 
 
 def _as(before: Any, after: Any, what: str) -> Any:
