@@ -10,7 +10,7 @@ import numpy as np
 import topos
 from benchmarks.arrays import Arrays, Ids
 from benchmarks.workloads import Workload
-from topos import Numerics, Plan, Symbol, Tape, Tensor, Value, detach, where
+from topos import Adam, AdamW, Adjoints, Numerics, Optimizer, Plan, Symbol, Tape, Tensor, Value, detach, where
 
 Values = dict[str, Value]
 
@@ -190,32 +190,12 @@ def _fed(array: Any) -> Tensor:
 
 
 # the rules that replace the weights
-def _sgd(tape: Tape, gradients: Any) -> dict[Value, Value]:
-    return {weight: weight - gradient * 0.01 for weight, gradient in gradients}
+def _sgd(tape: Tape, adjoints: Adjoints) -> dict[Value, Value]:
+    return {weight: weight - gradient * 0.01 for weight, gradient in adjoints}
 
 
-def _adam(tape: Tape, gradients: Any, decay: float = 0.0) -> dict[Value, Value]:
-    carry: dict[Value, Value] = {}
-    corrections = []
-    for beta in (0.9, 0.999):
-        power = tape.input(1.0)
-        carry[power] = power * beta
-        corrections.append(1.0 - carry[power])
-    for weight, gradient in gradients:
-        shape = weight.shape
-        first, second = tape.input(shape=shape), tape.input(shape=shape)
-        carry[first] = first * 0.9 + gradient * 0.1
-        carry[second] = second * 0.999 + gradient * gradient * 0.001
-        mean, square = (
-            carry[moment] / correction.broadcast(shape)
-            for moment, correction in zip((first, second), corrections, strict=True)
-        )
-        carry[weight] = weight * (1 - 1e-3 * decay) - mean / (square.sqrt() + 1e-8) * 1e-3
-    return carry
+def _stepped(optimizer: Optimizer) -> Callable[[Tape, Adjoints], dict[Value, Value]]:
+    return lambda tape, adjoints: optimizer.record(tape, adjoints, rate=1e-3).carry
 
 
-def _adamw(tape: Tape, gradients: Any) -> dict[Value, Value]:
-    return _adam(tape, gradients, decay=0.1)
-
-
-RULES: dict[str, Callable[[Tape, Any], dict[Value, Value]]] = {"sgd": _sgd, "adam": _adam, "adamw": _adamw}
+RULES = {"sgd": _sgd, "adam": _stepped(Adam()), "adamw": _stepped(AdamW(decay=0.1))}

@@ -19,7 +19,11 @@ from topos.neural.pools import average_pool, global_average_pool, global_max_poo
 from topos.neural.sequential import Sequential
 
 __all__ = [
+    "Accumulation",
     "Activation",
+    "Adafactor",
+    "Adam",
+    "AdamW",
     "BatchNorm",
     "Conv1d",
     "Conv2d",
@@ -28,14 +32,20 @@ __all__ = [
     "GroupNorm",
     "LayerNorm",
     "Linear",
+    "Lion",
     "Mlp",
     "Module",
+    "Optimizer",
     "Parallel",
     "Residual",
     "RmsNorm",
     "Sequential",
+    "Sgd",
+    "Update",
+    "accumulate",
     "average_pool",
     "causal_mask",
+    "clip_by_global_norm",
     "conv1d",
     "conv2d",
     "global_average_pool",
@@ -45,4 +55,5 @@ __all__ = [
     "named_parameters",
     "parameters",
     "scaled_dot_product",
+    "schedule",
 ]

@@ -1,0 +1,81 @@
+"""One limit for all gradients together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from topos.graph import Adjoints, Parameters
+from topos.neural.rule import widest
+from topos.neural.settings import expect_positive
+
+Gradients = TypeVar("Gradients", Parameters, Adjoints)
+
+
+def clip_by_global_norm(gradients: Gradients, limit: float) -> Gradients:
+    """The gradients, made shorter where the root of the sum of all their squares is above `limit`.
+
+    Over a table it computes, over adjoints (before they are detached) it records, with the same bits. Where nothing
+    has to be made shorter every bit stays. Neither overflows nor underflows: gradients are divided by the largest
+    magnitude among them before they are squared, `gradient / largest * (limit / length)` with the length of what was
+    so divided. Zeros stay zeros. One NaN or infinity among them makes all of them NaN, which no step hides.
+
+    Each gradient's squares are one sum, and these are added in the parameters' recording order, in the widest
+    accumulator there is. Raises `SettingError` where the limit is not above 0.
+
+    >>> from topos import Tape, clip_by_global_norm
+    >>> network, weight = Tape.record(lambda tape: tape.parameter([4e30, 4e30, -4e30, 4e30]))
+    >>> clip_by_global_norm(network.parameters(), limit=1).of(weight)
+    Tensor([ 0.5,  0.5, -0.5,  0.5], f32)
+    """
+    expect_positive("clip_by_global_norm", "limit", limit)
+    if isinstance(gradients, Adjoints):
+        ordered = sorted(
+            {wrt: gradient for wrt, gradient in gradients}.items(), key=lambda pair: pair[0].symbol().index
+        )
+        clip = _clip([gradient for _, gradient in ordered], limit)
+        return Adjoints(gradients.target, [(wrt, _clipped(gradient, clip)) for wrt, gradient in gradients])
+    clip = _clip([tensor for tensor in gradients.payloads() if tensor is not None], limit)
+    return gradients.map(lambda tensor: _clipped(tensor, clip))
+
+
+class _Clip(NamedTuple):
+    """What all gradients are clipped by, of rank 0: by what they are divided, then multiplied, and whether at all."""
+
+    scale: Any
+    factor: Any
+    is_short: Any
+
+
+def _clip(parts: Sequence[Any], limit: float) -> _Clip | None:
+    """`None` where there is no number at all."""
+    wide, parts = widest(parts), [part for part in parts if part.shape.volume]
+    if not parts:
+        return None
+    largest = _largest(parts[0].to(wide))
+    for part in parts[1:]:
+        largest = largest.maximum(_largest(part.to(wide)))
+    scale = largest.select(largest, 1.0)
+    total = _squares(parts[0].to(wide), scale)
+    for part in parts[1:]:
+        total = total + _squares(part.to(wide), scale)
+    length = total.sqrt()
+    return _Clip(scale, limit / length, (limit / scale).step(length))
+
+
+def _clipped(part: Any, clip: _Clip | None) -> Any:
+    if clip is None or not part.shape.volume:
+        return part
+    scale, factor, is_short = (number.broadcast(part.shape) for number in clip)
+    shortened = part.to(clip.scale.element) / scale * factor
+    return is_short.to(part.element).select(part, shortened.to(part.element))
+
+
+def _largest(part: Any) -> Any:
+    """The largest magnitude; NaN where there is one."""
+    return part.maximum(-part).reshape([part.shape.volume]).max_along(0)
+
+
+def _squares(part: Any, scale: Any) -> Any:
+    scaled = part / scale.broadcast(part.shape)
+    return (scaled * scaled).sum()

@@ -1,0 +1,53 @@
+"""One weight's step by an optimizer's rule, in whichever reading: over tensors it computes, over values it records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from topos.element import Element, f32
+from topos.errors import ElementError, KinshipError, ShapeError
+
+if TYPE_CHECKING:
+    from topos.neural.optimizer import Optimizer
+
+
+def stepped(
+    rule: Optimizer, weight: Any, gradient: Any, kept: Mapping[str, Any], common: Mapping[str, Any], label: str
+) -> tuple[Any, dict[str, Any]]:
+    """The weight after a step and what is kept, computed wide and rounded once to what each was.
+
+    `label` is the weight for people. Raises `ShapeError`, `ElementError` or `KinshipError` for a gradient that does
+    not fit the weight and for a rule that answers something else than it started with.
+    """
+    wide, called = weight.element.accumulator, rule.name
+    if gradient.shape != weight.shape:
+        raise ShapeError(f"{called}: {label} has shape {weight.shape}, its gradient {gradient.shape}")
+    if gradient.element not in (weight.element, wide):
+        raise ElementError(f"{called}: {label} is of {weight.element}, its gradient of {gradient.element}")
+    after, left = rule.update(weight.to(wide), gradient.to(wide), widened(kept, wide), common)
+    if left.keys() != kept.keys():
+        raise KinshipError(f"{called}: {label} keeps {_listed(kept)}, the rule answered {_listed(left)}")
+    answer = _as(weight, after, f"{called}: {label}")
+    return answer, {name: _as(kept[name], left[name], f"{called}: {name!r} of {label}") for name in kept}
+
+
+def widened(numbers: Mapping[str, Any], wide: Element) -> dict[str, Any]:
+    """Every number in another element."""
+    return {name: number.to(wide) for name, number in numbers.items()}
+
+
+def widest(numbers: Iterable[Any], common: Element = f32) -> Element:
+    """The accumulator among these numbers' own that holds the others' numbers; that of `common` where there is none."""
+    found: list[Element] = [number.element.accumulator for number in numbers] or [common.accumulator]
+    return max(found, key=lambda element: element.dtype.itemsize)
+
+
+def _as(before: Any, after: Any, what: str) -> Any:
+    if after.shape != before.shape:
+        raise ShapeError(f"{what} has shape {before.shape}, the rule answered {after.shape}")
+    return after.to(before.element)
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(map(repr, names)) or "nothing"
