@@ -16,7 +16,7 @@ from topos.backend import (
     compiles,
     threads,
 )
-from topos.element import Element, Emittable, Native, bf16, f32, f64
+from topos.element import Element, Emittable, Native, Sample, bf16, f32, f64
 from topos.engine import BoundEntry, Entry, Finding, Gradients, Numerics, Pattern, Plan, Report, Run, State
 from topos.errors import (
     BackendUnavailable,
@@ -35,7 +35,19 @@ from topos.errors import (
     UnobservedError,
 )
 from topos.graph import Adjoints, Field, Network, Node, Parameters, Symbol, Tape, Trace, Value, detach
-from topos.neural import Linear, Module, init, named_parameters, parameters
+from topos.neural import (
+    Linear,
+    Module,
+    binary_cross_entropy,
+    cross_entropy,
+    data,
+    huber,
+    init,
+    mean_absolute_error,
+    mean_squared_error,
+    named_parameters,
+    parameters,
+)
 from topos.op import Composites, MapOperation, Opcode, Recordable, concat, einsum, stack, where
 from topos.shape import Shape
 from topos.tensor import Services, Tensor
@@ -80,6 +92,7 @@ __all__ = [
     "RecordedError",
     "Report",
     "Run",
+    "Sample",
     "SealedError",
     "Services",
     "SettingError",
@@ -98,13 +111,19 @@ __all__ = [
     "Value",
     "__version__",
     "bf16",
+    "binary_cross_entropy",
     "compiles",
     "concat",
+    "cross_entropy",
+    "data",
     "detach",
     "einsum",
     "f32",
     "f64",
+    "huber",
     "init",
+    "mean_absolute_error",
+    "mean_squared_error",
     "named_parameters",
     "parameters",
     "reference",
