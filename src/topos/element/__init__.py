@@ -7,5 +7,6 @@ from topos.element.element import Element
 from topos.element.emittable import Emittable
 from topos.element.floating import f32, f64
 from topos.element.native import Native
+from topos.element.sample import Sample
 
-__all__ = ["Element", "Emittable", "Native", "bf16", "f32", "f64"]
+__all__ = ["Element", "Emittable", "Native", "Sample", "bf16", "f32", "f64"]

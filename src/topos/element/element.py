@@ -11,6 +11,7 @@ from topos.errors import ElementError
 if TYPE_CHECKING:
     from topos.element.emittable import Emittable
     from topos.element.native import Native
+    from topos.element.sample import Sample
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -33,6 +34,8 @@ class Element:
     """The optional contract by which plans over the element run natively; it defines the operations too."""
     emittable: Emittable | None = None
     """The optional contract by which plans over the element are emitted as text."""
+    sample: Sample | None = None
+    """The optional contract by which initialisers make numbers of it: what it makes of real draws."""
     ieee: bool = False
     """Whether every operation is IEEE-754's for `dtype`: it licenses kernels of equal bits that use NumPy's own."""
 

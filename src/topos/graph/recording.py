@@ -96,6 +96,11 @@ class Recording:
         """What a source was recorded with."""
         return self.spec.payload(index)
 
+    def absent_at(self, index: int) -> int | None:
+        """The id with which a selection selects nothing."""
+        self.row(index)
+        return self.spec.absent(index)
+
     def name_at(self, index: int, name: str) -> None:
         """Names a row, inside the scopes that are open."""
         self.row(index)

@@ -77,6 +77,12 @@ class Spec:
         for name in [name for name, index in self.by_name.items() if index >= length]:
             del self.by_name[name]
 
+    def absent(self, index: int) -> int | None:
+        """The id with which a selection selects nothing, `None` where there is no such id."""
+        if index in self.ids:
+            return self.ids[index].absent
+        return self.payloads[index].absent if index in self.payloads else None
+
     def is_selection(self, index: int) -> bool:
         """Whether a row is a selection: an input of ids, or a leaf with a selection payload."""
         payload = self.payloads.get(index)

@@ -95,6 +95,11 @@ class Value(Trace):
         """What a source was recorded with: a leaf's constant, a parameter's initial, an input's default."""
         return self.recording.payload_at(self.index)
 
+    @property
+    def absent(self) -> int | None:
+        """The id with which a selection selects nothing; `None` where every id selects, and for what is none."""
+        return self.recording.absent_at(self.index)
+
     def named(self, name: str) -> Self:
         """Itself, after its node was given a name (inside a scope, prefixed by it)."""
         self.recording.name_at(self.index, name)

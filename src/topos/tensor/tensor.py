@@ -197,6 +197,11 @@ class Tensor(Deferrable, Composites):
         assert self.ids is not None
         return reference.one_hot(element, self.ids, self.vocab)
 
+    @property
+    def absent(self) -> int | None:
+        """-1 where a selection has an id that selects nothing, `None` where every id selects, and for what is none."""
+        return None if self.ids is None or not (self.ids < 0).any() else -1
+
     def expect(self, element: Element) -> Tensor:
         """This tensor where it is of `element` (a selection is of any); else `ElementError`."""
         if self.element is not element and self.element is not None:

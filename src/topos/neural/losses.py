@@ -1,0 +1,154 @@
+"""Losses: rank-0 means over everything that counts. They compute over tensors and record over values, like methods."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from topos.errors import SettingError, ShapeError
+from topos.graph import Symbol, Value
+from topos.op import Composites, Recordable
+from topos.tensor import Tensor
+
+Operand = TypeVar("Operand", bound=Composites)
+
+
+def cross_entropy(logits: Operand, target: Any, *, weights: Any = None, smoothing: float = 0.0) -> Operand:
+    """The mean over rows of `-sum(t * log_softmax(logits))`, along the last axis of `[..., classes]`.
+
+    `target` is a selection of as many rows of `[classes]` as the logits have, or probabilities `t` of the logits'
+    shape. A row whose id is absent does not count, whatever its logits are; with no row that counts the mean is NaN. A
+    class that is masked (a logit of `-inf`) adds nothing where `t` is zero.
+
+    `weights`, `[classes]`, multiply the terms of each class, and the mean divides by `sum(t * weights)`. `smoothing`
+    makes `t` into `(1 - smoothing) * t + smoothing / classes` (Szegedy et al., "Rethinking the inception architecture
+    for computer vision", 2016), so that no logit may be `-inf` then.
+
+    Summed over all rows and classes at once, in row-major order. Raises `ShapeError` for shapes that do not fit,
+    `SettingError` for a `smoothing` outside `[0, 1]`.
+
+    >>> cross_entropy(Tensor([[2.0, 0.0], [0.0, 0.0]]), Tensor.selection([0, 1], 2))
+    Tensor(0.41003764, f32)
+    """
+    if not 0 <= smoothing <= 1:
+        raise SettingError(f"cross_entropy: smoothing must be in [0, 1], got {smoothing!r}")
+    if not logits.shape.rank:
+        raise ShapeError("cross_entropy: wants logits [..., classes], got []")
+    target = _beside(logits, target)
+    weights = None if weights is None else _class_weights(logits, weights)
+    classes, is_selection = logits.shape[-1], target.element is None
+    scores = _rows(logits) if is_selection else logits
+    if target.shape != scores.shape:
+        raise ShapeError(
+            f"cross_entropy: wants probabilities of {logits.shape} like the logits, or a selection of as many rows "
+            f"(tape.selection); got {target.shape}"
+        )
+    chances = scores.log_softmax(-1)
+    if weights is not None:
+        spread = weights.broadcast_to(scores.shape)
+        chances = spread.select(spread * chances, 0.0)
+    total = target.select(chances if is_selection else target * chances, 0.0).sum()
+    if smoothing:
+        total = total * (1.0 - smoothing) + _everywhere(chances, target) * (smoothing / max(1, classes))
+    loss: Operand = -total / _count(total, scores, target, weights)
+    return loss
+
+
+def binary_cross_entropy(logits: Operand, target: Any) -> Operand:
+    """The mean of `-(t * ln(p) + (1 - t) * ln(1 - p))` where `p = sigmoid(logits)`, for targets `t` in `[0, 1]`.
+
+    Each term is `w * |x| + log1p(exp(-|x|))`, where `w` is `1 - t` for `x >= 0` and else `t`: nothing overflows and
+    nothing cancels, and an infinite logit that is right costs nothing. Raises `ShapeError` where shapes differ.
+
+    >>> binary_cross_entropy(Tensor([3.0, -200.0]), Tensor([1.0, 1.0]))
+    Tensor(100.024295, f32)
+    """
+    target = _like(logits, target, "binary_cross_entropy")
+    positive = logits.step(logits.zero_like())
+    distance = positive.select(logits, -logits)
+    wrong = positive.select(logits.one_like() - target, target)
+    loss: Operand = (wrong.select(wrong * distance, 0.0) + (-distance).exp().log1p()).mean()
+    return loss
+
+
+def mean_squared_error(prediction: Operand, target: Any) -> Operand:
+    """The mean of `(prediction - target)**2`. Raises `ShapeError` where shapes differ: nothing is spread.
+
+    >>> mean_squared_error(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
+    Tensor(2., f32)
+    """
+    error: Operand = prediction - _like(prediction, target, "mean_squared_error")
+    return (error * error).mean()
+
+
+def mean_absolute_error(prediction: Operand, target: Any) -> Operand:
+    """The mean of `|prediction - target|`. Raises `ShapeError` where shapes differ: nothing is spread."""
+    error: Operand = prediction - _like(prediction, target, "mean_absolute_error")
+    return error.abs().mean()
+
+
+def huber(prediction: Operand, target: Any, delta: float = 1.0) -> Operand:
+    """The mean of `m * (|e| - m / 2)` with `m = min(|e|, delta)`: `e * e / 2` up to `delta`, then a line.
+
+    `e` is `prediction - target` (Huber, "Robust estimation of a location parameter", 1964.) Raises `ShapeError` where shapes differ, `SettingError`
+    for a `delta` that is not positive.
+    """
+    if not delta > 0:
+        raise SettingError(f"huber: delta must be positive, got {delta!r}")
+    error: Operand = prediction - _like(prediction, target, "huber")
+    distance = error.abs()
+    held = distance.minimum(delta)
+    return (held * (distance - held / 2)).mean()
+
+
+def _beside(x: Any, other: Any) -> Any:
+    """What stands beside `x` as what has a shape: a symbol as its value, numbers as a tensor of its element."""
+    if isinstance(other, Symbol) and isinstance(x, Value):
+        return x.tape.resolve(other)
+    return other if isinstance(other, Recordable) else Tensor(other, x.element)
+
+
+def _like(prediction: Any, target: Any, rule: str) -> Any:
+    target = _beside(prediction, target)
+    if target.shape != prediction.shape:
+        raise ShapeError(f"{rule}: shapes must be equal, got prediction {prediction.shape} and target {target.shape}")
+    return target
+
+
+def _class_weights(logits: Any, weights: Any) -> Any:
+    weights = _beside(logits, weights)
+    if weights.shape != logits.shape[-1:]:
+        raise ShapeError(f"cross_entropy: wants weights [{logits.shape[-1]}], one for each class, got {weights.shape}")
+    return weights.to(logits.element)
+
+
+def _rows(logits: Any) -> Any:
+    """The logits as rows of classes, as a selection has them."""
+    return logits if logits.shape.rank == 2 else logits.reshape([_volume(logits), logits.shape[-1]])
+
+
+def _volume(logits: Any) -> int:
+    """How many rows of classes there are."""
+    return int(logits.shape.without_axis(-1).volume)
+
+
+def _everywhere(chances: Any, target: Any) -> Any:
+    """The sum over all classes of the rows that count."""
+    if target.element is not None or target.absent is None:
+        return chances.sum()
+    return _present(chances, target).select(chances.sum_along(1), 0.0).sum()
+
+
+def _count(total: Any, scores: Any, target: Any, weights: Any) -> Any:
+    """What the sum is divided by, of rank 0."""
+    if weights is not None and target.element is None:
+        return weights.gather(target).sum()
+    if weights is not None:
+        return (target * weights.broadcast_to(scores.shape)).sum()
+    if target.element is None and target.absent is not None:
+        return _present(scores, target).sum()
+    return total.counted(_volume(scores))
+
+
+def _present(scores: Any, target: Any) -> Any:
+    """One for each row that counts, zero for one that does not: `[rows]`."""
+    return Tensor.filled(scores.shape[-1:], 1, scores.element).gather(target)
