@@ -54,7 +54,7 @@ class Parallel(Module):
         if not branches:
             raise ShapeError("Parallel: wants at least one branch")
         self.branches = branches
-        self.axis = axis
+        self.along = axis
 
     def express(self, x: Value) -> Value:
         return self._joined([branch(x) for branch in self.branches])
@@ -72,8 +72,8 @@ class Parallel(Module):
         return self._joined([inferred(branch, x) for branch in self.branches])
 
     def _joined(self, results: list[Value]) -> Value:
-        if self.axis is not None:
-            return concat(results, self.axis)
+        if self.along is not None:
+            return concat(results, self.along)
         if any(result.shape != results[0].shape for result in results):
             shapes = ", ".join(str(result.shape) for result in results)
             raise self.refusal(f"wants branches of equal shapes to add, got {shapes}")

@@ -8,6 +8,9 @@ from typing import Any
 from topos.errors import KinshipError, ShapeError
 from topos.graph import Symbol, Value
 
+_Path = tuple[Any, Any] | None
+"""The path of the part around it, and its own name there; none at the root."""
+
 
 class Module:
     """A part of a model: `express(input)` records what it does, and so does calling it.
@@ -66,7 +69,7 @@ class Module:
         dict after it was assigned.
         """
         for path, part, _ in _walk(self):
-            yield path, part
+            yield _dotted(path), part
 
     def refusal(self, fact: str) -> ShapeError:
         """The error of a module that is given what does not fit, which names it: `h0.qkv: Linear wants ...`."""
@@ -84,16 +87,21 @@ class Module:
 
 def parameters(module: Any) -> list[Symbol]:
     """The parameters of a module, or of a list or dict of modules, each once, in definition order."""
-    return list(named_parameters(module).values())
+    return list(_first(module))
 
 
 def named_parameters(module: Any) -> dict[str, Symbol]:
     """The parameters by path; a tied one stands under its first path."""
-    found: dict[Symbol, str] = {}
+    return {_dotted(path): symbol for symbol, path in _first(module).items()}
+
+
+def _first(module: Any) -> dict[Symbol, _Path]:
+    """Where each parameter is found first."""
+    found: dict[Symbol, _Path] = {}
     for path, symbol, is_parameter in _walk(module):
         if is_parameter:
             found.setdefault(symbol, path)
-    return {path: symbol for symbol, path in found.items()}
+    return found
 
 
 def _stored(part: Any, slots: set[Symbol]) -> Any:
@@ -114,9 +122,9 @@ def _stored(part: Any, slots: set[Symbol]) -> Any:
     return part
 
 
-def _walk(root: Any) -> Iterator[tuple[str, Symbol, bool]]:
+def _walk(root: Any) -> Iterator[tuple[_Path, Symbol, bool]]:
     """Every symbol below `root` with its path and whether it is a parameter; without recursion, models nest deeply."""
-    opened: list[Iterator[tuple[str, Any, set[Symbol]]]] = [iter([("", root, set())])]
+    opened: list[Iterator[tuple[_Path, Any, set[Symbol]]]] = [iter([(None, root, set())])]
     inside: dict[int, None] = {}  # containers on the way, the innermost last
     while opened:
         for path, part, slots in opened[-1]:
@@ -124,11 +132,12 @@ def _walk(root: Any) -> Iterator[tuple[str, Symbol, bool]]:
                 yield path, part, part in slots
             elif isinstance(part, Value):
                 raise KinshipError(
-                    f"module: {path} is a live value, put there after the assignment; assign the whole list or dict"
+                    f"module: {_dotted(path)} is a live value, put there after the assignment; assign the whole list "
+                    "or dict"
                 )
             elif isinstance(part, Module | dict | list | tuple):
                 if id(part) in inside:
-                    raise KinshipError(f"module: {path} holds itself")
+                    raise KinshipError(f"module: {_dotted(path)} holds itself")
                 inside[id(part)] = None
                 opened.append(_children(path, part, slots))
                 break
@@ -138,9 +147,17 @@ def _walk(root: Any) -> Iterator[tuple[str, Symbol, bool]]:
                 inside.popitem()
 
 
-def _children(path: str, part: Any, slots: set[Symbol]) -> Iterator[tuple[str, Any, set[Symbol]]]:
+def _children(path: _Path, part: Any, slots: set[Symbol]) -> Iterator[tuple[_Path, Any, set[Symbol]]]:
     named: Any = enumerate(part) if isinstance(part, list | tuple) else part.items() if isinstance(part, dict) else None
     if named is None:
         slots, named = vars(part).get("_slots", set()), vars(part).items()
-    prefix = f"{path}." if path else ""
-    return iter([(f"{prefix}{name}", child, slots) for name, child in named])
+    return (((path, name), child, slots) for name, child in named)
+
+
+def _dotted(path: _Path) -> str:
+    """A path in one text: only where somebody reads it, a deep one is long."""
+    names: list[str] = []
+    while path is not None:
+        path, name = path
+        names.append(str(name))
+    return ".".join(reversed(names))

@@ -39,6 +39,11 @@ class Sources:
         payload = self._keyed(init, name)(extents, number)
         return self.tape.parameter(payload, name=self.called(name), element=number)
 
+    def leaf(self, name: str, shape: Iterable[int], init: Init, element: Element | None = None) -> Value:
+        """A constant of `shape` that is what `init` says; of the tape's element unless another is given."""
+        extents, number = Shape(shape), element or self.tape.element
+        return self.tape.leaf(init(extents, number), name=self.called(name), element=number)
+
     def input(self, name: str, shape: Iterable[int], init: Init, element: Element | None = None) -> Value:
         """An input of `shape` that is, unfed, what `init` says; of the tape's element unless another is given."""
         extents, number = Shape(shape), element or self.tape.element
