@@ -14,12 +14,28 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from topos import AdamW, BatchNorm, Conv2d, Linear, Module, Plan, State, Symbol, Tape, Value, cross_entropy, detach
-from topos import init, max_pool, parameters
+from topos import (
+    AdamW,
+    BatchNorm,
+    Conv2d,
+    Linear,
+    Plan,
+    Sequential,
+    State,
+    Symbol,
+    Tape,
+    Value,
+    cross_entropy,
+    detach,
+    global_average_pool,
+    init,
+    max_pool,
+    parameters,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 import fetch  # noqa: E402
@@ -32,33 +48,20 @@ CELL, SIDE = 34, 32
 """A cell of the sheet has a border of one pixel."""
 
 
-class EmojiNet(Module):
-    """Scores `[images, 9]` from `[images, 3, 32, 32]`."""
-
-    def __init__(self, tape: Tape, seed: int, widths: tuple[int, ...] = (32, 64, 128)) -> None:
-        before = (3, *widths[:-1])
-        self.convolutions = [
-            Conv2d(tape, inner, outer, 3, init.kaiming(seed + at), padding=1, bias=False, name=f"convolution.{at}")
-            for at, (inner, outer) in enumerate(zip(before, widths, strict=True))
+def emoji_net(tape: Tape, seed: int, widths: tuple[int, ...] = (32, 64, 128)) -> Sequential:
+    """Scores `[images, 9]` from `[images, 3, 32, 32]`: each convolution halves the picture."""
+    parts: list[Any] = []
+    for at, (inner, outer) in enumerate(zip((3, *widths), widths, strict=False)):
+        weights = init.kaiming(seed + at)
+        parts += [
+            Conv2d(tape, inner, outer, 3, weights, padding=1, bias=False, name=f"convolution.{at}"),
+            BatchNorm(tape, outer, name=f"norm.{at}"),
+            Value.relu,
+            lambda images: max_pool(images, 2),
         ]
-        self.norms = [BatchNorm(tape, width, name=f"norm.{at}") for at, width in enumerate(widths)]
-        self.output = Linear(tape, widths[-1], len(KINDS), init.xavier(seed + len(widths)), name="output")
-
-    def train(self, images: Value) -> tuple[Value, dict[Value, Value]]:
-        carry: dict[Value, Value] = {}
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            normal, moved = norm.train(convolution(images))
-            images = max_pool(normal.relu(), 2)
-            carry |= moved
-        return self._scores(images), carry
-
-    def express(self, images: Value) -> Value:
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            images = max_pool(norm.infer(convolution(images)).relu(), 2)
-        return self._scores(images)
-
-    def _scores(self, images: Value) -> Value:
-        return self.output(images.mean_along(3).mean_along(2))  # a global mean: where something is does not matter
+    # a mean over all pixels: where something is does not matter
+    output = Linear(tape, widths[-1], len(KINDS), init.xavier(seed + len(widths)), name="output")
+    return Sequential(*parts, global_average_pool, output)
 
 
 class Reader(NamedTuple):
@@ -105,13 +108,13 @@ def varied(random: np.random.Generator, pictures: np.ndarray, kinds: np.ndarray)
 
 def record(batch: int, scored: int, seed: int) -> Reader:
     tape = Tape()
-    net = EmojiNet(tape, seed)
+    net = emoji_net(tape, seed)
     images = tape.input(shape=[batch, 3, SIDE, SIDE], name="images")
     scores, moved = net.train(images)
     loss = cross_entropy(scores, tape.selection([batch], len(KINDS), name="kinds"), smoothing=0.1)
     update = AdamW(decay=0.05).record(tape, tape.differentiate(loss, parameters(net)))
     update.rate.named("rate")
-    inferred = net(tape.input(shape=[scored, 3, SIDE, SIDE], name="scored"))
+    inferred = net.infer(tape.input(shape=[scored, 3, SIDE, SIDE], name="scored"))
     loss, inferred, carry = detach(loss, inferred, {**update.carry, **moved})
     network = tape.into_network()
     return Reader(

@@ -24,8 +24,8 @@ from topos import (
     BatchNorm,
     Conv2d,
     Linear,
-    Module,
     Plan,
+    Sequential,
     State,
     Symbol,
     Tape,
@@ -47,35 +47,32 @@ CLASSES = {
 }
 
 
-class ImageNet(Module):
+def image_net(tape: Tape, seed: int) -> Sequential:
     """Scores `[images, 10]` from `[images, 1, 28, 28]`: two convolutions, each with batch norm and a pool."""
+    return Sequential(
+        Conv2d(tape, 1, 16, 3, init.kaiming(seed), padding=1, bias=False, name="convolution.0"),
+        BatchNorm(tape, 16, name="norm.0"),
+        Value.relu,
+        halved,
+        Conv2d(tape, 16, 32, 3, init.kaiming(seed + 1), padding=1, bias=False, name="convolution.1"),
+        BatchNorm(tape, 32, name="norm.1"),
+        Value.relu,
+        halved,
+        flat,
+        Linear(tape, 32 * 7 * 7, 64, init.kaiming(seed + 2), name="hidden"),
+        Value.relu,
+        Linear(tape, 64, 10, init.xavier(seed + 3), name="output"),
+    )
 
-    def __init__(self, tape: Tape, seed: int) -> None:
-        self.convolutions = [
-            Conv2d(tape, 1, 16, 3, init.kaiming(seed), padding=1, bias=False, name="convolution.0"),
-            Conv2d(tape, 16, 32, 3, init.kaiming(seed + 1), padding=1, bias=False, name="convolution.1"),
-        ]
-        self.norms = [BatchNorm(tape, 16, name="norm.0"), BatchNorm(tape, 32, name="norm.1")]
-        self.hidden = Linear(tape, 32 * 7 * 7, 64, init.kaiming(seed + 2), name="hidden")
-        self.output = Linear(tape, 64, 10, init.xavier(seed + 3), name="output")
 
-    def train(self, images: Value) -> tuple[Value, dict[Value, Value]]:
-        """The scores, normalised by the batch, and what replaces the running statistics."""
-        carry: dict[Value, Value] = {}
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            normal, moved = norm.train(convolution(images))
-            images = max_pool(normal.relu(), 2)
-            carry |= moved
-        return self._scores(images), carry
+def halved(images: Value) -> Value:
+    """The largest of each two by two pixels."""
+    return max_pool(images, 2)
 
-    def express(self, images: Value) -> Value:
-        """The scores, normalised by the running statistics: each image by itself."""
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            images = max_pool(norm.infer(convolution(images)).relu(), 2)
-        return self._scores(images)
 
-    def _scores(self, images: Value) -> Value:
-        return self.output(self.hidden(images.reshape([images.shape[0], 32 * 7 * 7])).relu())
+def flat(images: Value) -> Value:
+    """A row of numbers for each image."""
+    return images.reshape([images.shape[0], images.shape.volume // images.shape[0]])
 
 
 class Reader(NamedTuple):
@@ -98,13 +95,13 @@ class Learned(NamedTuple):
 
 def record(batch: int, scored: int, seed: int) -> Reader:
     tape = Tape()
-    net = ImageNet(tape, seed)
+    net = image_net(tape, seed)
     images, classes = tape.input(shape=[batch, 1, 28, 28], name="images"), tape.selection([batch], 10, name="classes")
     scores, moved = net.train(images)
     loss = cross_entropy(scores, classes)
     update = Adam().record(tape, tape.differentiate(loss, parameters(net)))
     update.rate.named("rate")
-    inferred = net(tape.input(shape=[scored, 1, 28, 28], name="scored"))
+    inferred = net.infer(tape.input(shape=[scored, 1, 28, 28], name="scored"))
     loss, inferred, carry = detach(loss, inferred, {**update.carry, **moved})
     network = tape.into_network()
     return Reader(
@@ -114,8 +111,8 @@ def record(batch: int, scored: int, seed: int) -> Reader:
 
 def read(folder: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
     """Images `[count, 1, 28, 28]` around zero, and their classes."""
-    images = data.idx(folder / f"{part}-images-idx3-ubyte.gz")
-    classes = data.idx(folder / f"{part}-labels-idx1-ubyte.gz")
+    images = data.read_idx(folder / f"{part}-images-idx3-ubyte.gz")
+    classes = data.read_idx(folder / f"{part}-labels-idx1-ubyte.gz")
     return (images[:, None].astype(np.float32) / 255 - 0.29) / 0.35, classes.astype(int)
 
 
