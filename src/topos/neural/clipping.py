@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from topos.graph import Adjoints, Parameters
-from topos.neural.options import expect_positive
+from topos.neural.limits import expect_positive
 from topos.neural.rule import widest
 
 Gradients = TypeVar("Gradients", Parameters, Adjoints)
