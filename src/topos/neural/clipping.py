@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from topos.graph import Adjoints, Parameters
+from topos.neural.limits import expect_positive
 from topos.neural.rule import widest
-from topos.neural.settings import expect_positive
 
 Gradients = TypeVar("Gradients", Parameters, Adjoints)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from topos.neural.limits import expect_not_negative, expect_share
 from topos.neural.optimizer import Numbers, Optimizer
-from topos.neural.settings import expect_not_negative, expect_share
 from topos.tensor import Tensor
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from topos.element import f64
-from topos.neural.settings import expect_not_negative, expect_positive
+from topos.neural.limits import expect_not_negative, expect_positive
 from topos.tensor import Tensor
 
 Schedule = Callable[[int], float]

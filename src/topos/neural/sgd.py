@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from topos.errors import SettingError
+from topos.neural.limits import expect_share
 from topos.neural.optimizer import Numbers, Optimizer
-from topos.neural.settings import expect_share
 from topos.tensor import Tensor
 
 
