@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from topos.errors import SettingError, ShapeError
 from topos.graph import Symbol, Value
 from topos.op import Composites, Recordable
+from topos.shape import Shape
 from topos.tensor import Tensor
 
 Operand = TypeVar("Operand", bound=Composites)
@@ -16,8 +17,8 @@ def cross_entropy(logits: Operand, target: Any, *, weights: Any = None, smoothin
     """The mean over rows of `-sum(t * log_softmax(logits))`, along the last axis of `[..., classes]`.
 
     `target` is a selection of as many rows of `[classes]` as the logits have, or probabilities `t` of the logits'
-    shape. A row whose id is absent does not count, whatever its logits are; with no row that counts the mean is NaN. A
-    class that is masked (a logit of `-inf`) adds nothing where `t` is zero.
+    shape. A row whose id is absent does not count; with no row that counts the mean is NaN. A class that is masked (a
+    logit of `-inf`) adds nothing where `t` is zero.
 
     `weights`, `[classes]`, multiply the terms of each class, and the mean divides by `sum(t * weights)`. `smoothing`
     makes `t` into `(1 - smoothing) * t + smoothing / classes` (Szegedy et al., "Rethinking the inception architecture
@@ -27,25 +28,22 @@ def cross_entropy(logits: Operand, target: Any, *, weights: Any = None, smoothin
     `SettingError` for a `smoothing` outside `[0, 1]`.
 
     >>> cross_entropy(Tensor([[2.0, 0.0], [0.0, 0.0]]), Tensor.selection([0, 1], 2))
-    Tensor(0.41003764, f32)
+    Tensor(0.4100376, f32)
     """
     if not 0 <= smoothing <= 1:
         raise SettingError(f"cross_entropy: smoothing must be in [0, 1], got {smoothing!r}")
     if not logits.shape.rank:
         raise ShapeError("cross_entropy: wants logits [..., classes], got []")
-    target = _beside(logits, target)
+    target = _target(logits, target)
     weights = None if weights is None else _class_weights(logits, weights)
     classes, is_selection = logits.shape[-1], target.element is None
-    scores = _rows(logits) if is_selection else logits
-    if target.shape != scores.shape:
-        raise ShapeError(
-            f"cross_entropy: wants probabilities of {logits.shape} like the logits, or a selection of as many rows "
-            f"(tape.selection); got {target.shape}"
-        )
+    scores = logits.reshape([_volume(logits), classes]) if is_selection and logits.shape.rank != 2 else logits
     chances = scores.log_softmax(-1)
     if weights is not None:
+        weights = _placed(logits, weights).to(logits.element)
         spread = weights.broadcast_to(scores.shape)
         chances = spread.select(spread * chances, 0.0)
+    target = _placed(logits, target)
     total = target.select(chances if is_selection else target * chances, 0.0).sum()
     if smoothing:
         total = total * (1.0 - smoothing) + _everywhere(chances, target) * (smoothing / max(1, classes))
@@ -60,7 +58,7 @@ def binary_cross_entropy(logits: Operand, target: Any) -> Operand:
     nothing cancels, and an infinite logit that is right costs nothing. Raises `ShapeError` where shapes differ.
 
     >>> binary_cross_entropy(Tensor([3.0, -200.0]), Tensor([1.0, 1.0]))
-    Tensor(100.024295, f32)
+    Tensor(100.02429, f32)
     """
     target = _like(logits, target, "binary_cross_entropy")
     positive = logits.step(logits.zero_like())
@@ -89,8 +87,8 @@ def mean_absolute_error(prediction: Operand, target: Any) -> Operand:
 def huber(prediction: Operand, target: Any, delta: float = 1.0) -> Operand:
     """The mean of `m * (|e| - m / 2)` with `m = min(|e|, delta)`: `e * e / 2` up to `delta`, then a line.
 
-    `e` is `prediction - target` (Huber, "Robust estimation of a location parameter", 1964.) Raises `ShapeError` where shapes differ, `SettingError`
-    for a `delta` that is not positive.
+    `e` is `prediction - target` (Huber, "Robust estimation of a location parameter", 1964). Raises `ShapeError` where
+    shapes differ, `SettingError` for a `delta` that is not positive.
     """
     if not delta > 0:
         raise SettingError(f"huber: delta must be positive, got {delta!r}")
@@ -107,10 +105,27 @@ def _beside(x: Any, other: Any) -> Any:
     return other if isinstance(other, Recordable) else Tensor(other, x.element)
 
 
+def _placed(x: Any, other: Any) -> Any:
+    """What stands beside `x`, on its tape where `x` is recorded: numbers as one leaf, however often they are used."""
+    return x.tape.leaf(other, element=x.element) if isinstance(x, Value) and isinstance(other, Tensor) else other
+
+
 def _like(prediction: Any, target: Any, rule: str) -> Any:
     target = _beside(prediction, target)
     if target.shape != prediction.shape:
         raise ShapeError(f"{rule}: shapes must be equal, got prediction {prediction.shape} and target {target.shape}")
+    return _placed(prediction, target)
+
+
+def _target(logits: Any, target: Any) -> Any:
+    """A selection of as many rows as there are, or probabilities for each place."""
+    target = _beside(logits, target)
+    rows = Shape((_volume(logits), logits.shape[-1])) if target.element is None else logits.shape
+    if target.shape != rows:
+        raise ShapeError(
+            f"cross_entropy: wants probabilities of {logits.shape} like the logits, or a selection of as many rows "
+            f"(tape.selection); got {target.shape}"
+        )
     return target
 
 
@@ -118,12 +133,7 @@ def _class_weights(logits: Any, weights: Any) -> Any:
     weights = _beside(logits, weights)
     if weights.shape != logits.shape[-1:]:
         raise ShapeError(f"cross_entropy: wants weights [{logits.shape[-1]}], one for each class, got {weights.shape}")
-    return weights.to(logits.element)
-
-
-def _rows(logits: Any) -> Any:
-    """The logits as rows of classes, as a selection has them."""
-    return logits if logits.shape.rank == 2 else logits.reshape([_volume(logits), logits.shape[-1]])
+    return weights
 
 
 def _volume(logits: Any) -> int:

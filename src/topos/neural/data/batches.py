@@ -21,16 +21,18 @@ def batches(arrays: Any, size: int, seed: int, *, epoch: int = 0, keep: bool = F
     What is left after the last whole batch is dropped; with `keep` it comes as a shorter batch; with `pad` it is filled
     up to `size` with rows of that number (an absent id, a zero), one for all arrays or a nesting of one for each, and
     every batch has the same shapes. Raises `ShapeError` for arrays of different lengths, `SettingError` for a size
-    below 1.
+    below 1 and for a `pad` that is unlike the arrays.
 
     >>> for rows, labels in batches((np.array([[1.0], [2.0], [3.0]]), np.array([0, 1, 0])), 2, seed=7, pad=(0, -1)):
     ...     print(rows.tolist(), labels.tolist())
-    [[2.0], [3.0]] [1, 0]
-    [[1.0], [0.0]] [0, -1]
+    [[1.0], [2.0]] [0, 1]
+    [[3.0], [0.0]] [0, -1]
     """
     if size < 1:
         raise SettingError(f"batches: size must be 1 or more, got {size!r}")
     count = _length(arrays)
+    if pad is not None:
+        _mapped(_checked, arrays, pad)
     order = Stream(int(Stream(seed, epoch).integers(1)[0])).order(count)
     return _taken(arrays, order, size, keep, pad)
 
@@ -47,6 +49,13 @@ def _taken(arrays: Any, order: np.ndarray[Any, Any], size: int, keep: bool, pad:
         yield _mapped(lambda array, _: array[rest], arrays, None)
 
 
+def _checked(array: np.ndarray[Any, Any], number: Any) -> None:
+    try:
+        np.array(number, array.dtype).reshape(())
+    except (OverflowError, ValueError, TypeError):
+        raise SettingError(f"batches: pad {number!r} is no number of an array of {array.dtype}") from None
+
+
 def _filled(rows: np.ndarray[Any, Any], size: int, number: Any) -> np.ndarray[Any, Any]:
     result = np.full((size, *rows.shape[1:]), number, rows.dtype)
     result[: len(rows)] = rows
@@ -57,12 +66,19 @@ def _mapped(function: Callable[[Any, Any], Any], arrays: Any, beside: Any) -> An
     """The function over each array of a nesting and what stands beside it: one for all, or a nesting like it."""
     if isinstance(arrays, dict):
         numbers = beside if isinstance(beside, dict) else dict.fromkeys(arrays, beside)
+        _agree(list(arrays), list(numbers))
         return {key: _mapped(function, part, numbers[key]) for key, part in arrays.items()}
     if isinstance(arrays, list | tuple):
         others = beside if isinstance(beside, list | tuple) else [beside] * len(arrays)
+        _agree(len(arrays), len(others))
         parts = [_mapped(function, part, other) for part, other in zip(arrays, others, strict=True)]
         return type(arrays)(*parts) if hasattr(arrays, "_fields") else type(arrays)(parts)
     return function(np.asarray(arrays), beside)
+
+
+def _agree(arrays: Any, beside: Any) -> None:
+    if arrays != beside:
+        raise SettingError(f"batches: pad is unlike the arrays: {beside} beside {arrays}")
 
 
 def _length(arrays: Any) -> int:

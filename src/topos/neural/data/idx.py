@@ -57,7 +57,10 @@ def _read(file: Path, stream: _Readable, room: int) -> np.ndarray[Any, np.dtype[
     if len(numbers) < wanted or stream.read(1):
         held = f"{len(numbers)}" if len(numbers) < wanted else "more"
         raise _refused(file, f"promises {wanted} bytes of numbers, {list(shape)} of {dtype.name}, and holds {held}")
-    return np.frombuffer(numbers, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+    try:
+        return np.frombuffer(numbers, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+    except ValueError as error:
+        raise _refused(file, f"has a shape that no array has: {error}") from None
 
 
 def _refused(file: Path, fact: str) -> FeedError:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from topos.errors import FeedError, KinshipError
+from topos.tensor import Tensor
 
 
 class Vocabulary(Sequence[Any]):
@@ -39,6 +40,10 @@ class Vocabulary(Sequence[Any]):
         except KeyError as error:
             raise KinshipError(f"vocabulary: {error.args[0]!r} is none of its {len(self)} symbols") from None
 
+    def selection(self, symbols: Iterable[Any]) -> Tensor:
+        """The ids of some symbols as one-hot rows, `[count, len(self)]`, which are never materialised."""
+        return Tensor.selection(self.ids(symbols), len(self))
+
     def symbols(self, ids: Iterable[int]) -> list[Any]:
         """The symbol of each id in turn. Raises `KinshipError` for an id outside `0 .. len - 1`."""
         found = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids)).tolist()
@@ -58,7 +63,7 @@ class Vocabulary(Sequence[Any]):
         return self._symbols[place]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self._symbols == other._symbols
+        return isinstance(other, Vocabulary) and self._symbols == tuple(other)
 
     def __hash__(self) -> int:
         return hash(self._symbols)

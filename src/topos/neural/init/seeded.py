@@ -54,6 +54,8 @@ class Keyed:
 
     def at(self, path: str) -> Seeded:
         """The initialiser of a path."""
+        if not isinstance(path, str):
+            raise KinshipError(f"init.{self._rule}: a path is a string, got {path!r}")
         return Seeded(self._rule, self._stream.at(path).seed, self._draw)
 
     def __call__(self, shape: Iterable[int], element: Element) -> NoReturn:
@@ -66,7 +68,11 @@ class Keyed:
 def made(rule: str, numbers: Array, element: Element) -> Tensor:
     """Real numbers as a payload of an element, each rounded once or as its `sample` says."""
     if element.sample is not None:
-        return Tensor(element.sample(numbers), element)
+        array = np.asarray(element.sample(numbers))
+        if array.dtype != element.dtype or array.shape != numbers.shape:
+            found, wanted = f"{array.dtype} {Shape(array.shape)}", f"{element.dtype} {Shape(numbers.shape)}"
+            raise ElementError(f"init.{rule}: element {element}: its sample answered {found}, wants {wanted}")
+        return Tensor(array, element)
     kind = type(element)
     if kind.round is Element.round and kind.admit is Element.admit:
         raise ElementError(f"init.{rule}: element {element} makes no numbers of real ones; give it `round` or `sample`")
