@@ -33,7 +33,8 @@ help:
 
 demo: $(stamp)
 	$(bin)/topos walkthrough
-	$(bin)/python examples/makemore_mlp.py
+	$(bin)/python examples/makemore/mlp.py
+	$(bin)/python examples/digits/digits.py
 
 test: lint fast slow
 

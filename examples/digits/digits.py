@@ -88,7 +88,9 @@ def draw(path: Path, learned: Learned, images: np.ndarray, digits: np.ndarray, t
     left, right = top.subplots(1, 2)
     left.semilogy(np.arange(1, len(learned.losses) + 1), learned.losses, color="#1f5a99", linewidth=0.8)
     left.set(xlabel="training step", title="cross-entropy (nats)")
-    right.plot(np.arange(1, len(learned.accuracies) + 1), 100 * np.array(learned.accuracies), "o-", color="#c2571a", ms=3)
+    right.plot(
+        np.arange(1, len(learned.accuracies) + 1), 100 * np.array(learned.accuracies), "o-", color="#c2571a", ms=3
+    )
     right.axhline(98, color="#555555", linestyle="--", linewidth=1)
     right.set(xlabel="epoch", title="held out, read right (%)", ylim=(90, 100.2))
     for axes in (left, right):
@@ -125,7 +127,9 @@ def main(
         rows = random.permutation(train)[: steps * batch].reshape(steps, batch)
         pace = np.full(steps, rate / 10 if epoch >= epochs * 3 // 4 else rate)
         started = time.perf_counter()
-        run = reader.train.advance(reader.state, {"images": images[rows], "digits": digits[rows], "rate": pace}, steps=steps)
+        run = reader.train.advance(
+            reader.state, {"images": images[rows], "digits": digits[rows], "rate": pace}, steps=steps
+        )
         elapsed += time.perf_counter() - started
         losses[epoch] = run.of(reader.loss).numpy()
         scores = reader.score.forward(reader.state, {"scored": images[test]}).of(reader.scores).numpy()
@@ -134,7 +138,9 @@ def main(
             print(f"epoch {epoch + 1:3}  loss {losses[epoch].mean():.4f}  held out {accuracies[-1]:.1%}")
     taken = scores.argmax(1)
     learned = Learned(losses.ravel(), accuracies, np.flatnonzero(taken != digits[test]).tolist())
-    print(f"{epochs * steps / elapsed:,.0f} steps per second; {accuracies[-1]:.1%} of {len(test)} held-out digits read right")
+    print(
+        f"{epochs * steps / elapsed:,.0f} steps per second; {accuracies[-1]:.1%} of {len(test)} held-out digits read right"
+    )
     draw(Path(picture), learned, images[test], digits[test], taken)
     print(f"picture: {picture}")
     return learned

@@ -27,7 +27,9 @@ class Trained(NamedTuple):
     descent: np.ndarray
 
 
-def train(optimizer: Adam | Sgd, rate: float, steps: int, batch: int, limit: int | None, limit_norm: float) -> np.ndarray:
+def train(
+    optimizer: Adam | Sgd, rate: float, steps: int, batch: int, limit: int | None, limit_norm: float
+) -> np.ndarray:
     """The losses of `steps` steps."""
     contexts, targets = given.windows(given.read(limit, seed=1), CONTEXT)
     tape = Tape()

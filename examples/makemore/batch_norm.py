@@ -4,8 +4,8 @@ In training a layer's outputs are normalised by the mean and the variance of the
 with the values that replace its running statistics, inputs of the spec that the training step carries; to measure, `infer`
 normalises by those, so that a row has the same scores in any batch.
 
-Prints, for both nets, how far the first layers' tanh is saturated at the start, steps per second, and the loss on
-held-out names; draws `makemore_batch_norm.png`.
+Prints for both nets the share of outputs that are saturated at the start, the loss on held-out names, and steps per
+second; draws `makemore_batch_norm.png`.
 """
 
 from __future__ import annotations

@@ -50,7 +50,9 @@ def smooth(losses: np.ndarray, window: int) -> np.ndarray:
     return np.convolve(losses, np.full(window, 1 / window), mode="valid")
 
 
-def draw(path: Path, title: str, curves: Mapping[str, np.ndarray], held_out: list[tuple[int, float]] | None = None) -> None:
+def draw(
+    path: Path, title: str, curves: Mapping[str, np.ndarray], held_out: list[tuple[int, float]] | None = None
+) -> None:
     """The loss of every step for each curve, smoothed, and the held-out loss where it was measured."""
     import matplotlib
 

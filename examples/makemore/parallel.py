@@ -40,7 +40,9 @@ def record(shard: int) -> tuple[Parameters, Plan, Adjoints]:
     return network.parameters(), network.entry(adjoints.roots()).lower(), adjoints
 
 
-def train(threads: int, shards: int, shard: int, steps: int, rate: float, limit: int | None) -> tuple[Parameters, np.ndarray]:
+def train(
+    threads: int, shards: int, shard: int, steps: int, rate: float, limit: int | None
+) -> tuple[Parameters, np.ndarray]:
     """The weights after `steps` steps, each of `shards` shards that `threads` threads take up, and the losses."""
     contexts, targets = given.windows(given.read(limit, seed=1), CONTEXT)
     weights, plan, adjoints = record(shard)
@@ -77,10 +79,14 @@ def main(
     finally:
         topos.threads(before)
     first, losses = trained[0]
-    pairs = [(one, other) for weights, _ in trained for one, other in zip(first.payloads(), weights.payloads(), strict=True)]
+    pairs = [
+        (one, other) for weights, _ in trained for one, other in zip(first.payloads(), weights.payloads(), strict=True)
+    ]
     same = all(same_bits(one, other) for one, other in pairs)
     print(f"the same weights in every bit: {same}")
-    print(f"loss per letter: uniform {given.UNIFORM:.4f}, after {steps} steps of {shards * shard:,} letters {losses[-1]:.4f}")
+    print(
+        f"loss per letter: uniform {given.UNIFORM:.4f}, after {steps} steps of {shards * shard:,} letters {losses[-1]:.4f}"
+    )
     given.draw(Path(picture), f"{shards} shards, their gradients added", {"trained": losses})
     print(f"picture: {picture}")
     return Trained(losses, same)

@@ -137,7 +137,9 @@ def main(
         run = measure.forward(state, {"measure.before": dev_before, "measure.after": dev_after})
         held_out.append((start + len(rows), float(run.of(dev_loss))))
         if start // together % 5 == 4 or start + together >= steps:
-            print(f"step {held_out[-1][0]:5}  loss {losses[part].mean():.4f}  held out {held_out[-1][1]:.4f}", flush=True)
+            print(
+                f"step {held_out[-1][0]:5}  loss {losses[part].mean():.4f}  held out {held_out[-1][1]:.4f}", flush=True
+            )
     print(f"{steps / elapsed:,.0f} steps of {batch} names per second")
 
     drawn = np.zeros((sampled, PLACES), int)

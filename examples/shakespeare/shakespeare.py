@@ -50,7 +50,9 @@ class Block(Module):
 
     def __init__(self, tape: Tape, width: int, heads: int, groups: int, rotary: Rotary, seed: int, name: str) -> None:
         weights = init.normal(seed, 0.02)
-        self.first_norm, self.second_norm = (RmsNorm(tape, width, name=f"{name}.{at}_norm") for at in ("first", "second"))
+        self.first_norm, self.second_norm = (
+            RmsNorm(tape, width, name=f"{name}.{at}_norm") for at in ("first", "second")
+        )
         self.attention = Attention(
             tape, width, heads, weights, groups=groups, bias=False, rotary=rotary, name=f"{name}.attention"
         )
@@ -118,7 +120,9 @@ class Learned(NamedTuple):
     written: list[str]
 
 
-def record(letters: int, batch: int, measured: int, drawn: int, tokens: int, width: int, heads: int, blocks: int, seed: int) -> Language:
+def record(
+    letters: int, batch: int, measured: int, drawn: int, tokens: int, width: int, heads: int, blocks: int, seed: int
+) -> Language:
     tape = Tape()
     net = Writer(tape, letters, tokens, width, heads, blocks, seed)
 

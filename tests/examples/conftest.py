@@ -13,14 +13,20 @@ FOLDER = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(scope="session")
 def example() -> Callable[[str], ModuleType]:
-    """`example("chain")`: the module, imported once and without running it."""
+    """`example("makemore/adam")`: the module, imported once and without running it, beside its own neighbours."""
 
     def load(name: str) -> ModuleType:
-        if name not in sys.modules:
-            spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+        path = FOLDER / f"{name}.py"
+        called = name.replace("/", ".")
+        if called not in sys.modules:
+            spec = importlib.util.spec_from_file_location(called, path)
             assert spec is not None and spec.loader is not None
-            sys.modules[name] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(sys.modules[name])
-        return sys.modules[name]
+            sys.modules[called] = importlib.util.module_from_spec(spec)
+            sys.path.insert(0, str(path.parent))
+            try:
+                spec.loader.exec_module(sys.modules[called])
+            finally:
+                sys.path.remove(str(path.parent))
+        return sys.modules[called]
 
     return load

@@ -9,9 +9,15 @@ from types import ModuleType
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
-EXAMPLES = sorted(FOLDER.glob("*.py"))
+EXAMPLES = sorted(path for path in FOLDER.rglob("*.py") if "\ndef main(" in path.read_text(encoding="utf-8"))
+"""The programs; what else lies there is what some of them share."""
 
-each = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+
+def called(path: Path) -> str:
+    return path.relative_to(FOLDER).with_suffix("").as_posix()
+
+
+each = pytest.mark.parametrize("path", EXAMPLES, ids=called)
 
 
 @each
@@ -22,7 +28,7 @@ def test_an_example_says_what_it_prints(path: Path) -> None:
 @each
 def test_main_runs_as_it_is(path: Path, example: Callable[[str], ModuleType]) -> None:
     """Every size is a keyword with a default."""
-    parameters = inspect.signature(example(path.stem).main).parameters.values()
+    parameters = inspect.signature(example(called(path)).main).parameters.values()
     assert all(parameter.default is not inspect.Parameter.empty for parameter in parameters)
 
 
@@ -38,4 +44,10 @@ def test_an_example_uses_the_public_surface(path: Path) -> None:
 
 def test_the_readme_lists_every_example() -> None:
     listed = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert [path.name for path in EXAMPLES if f"`{path.name}`" not in listed] == []
+    assert [path for path in EXAMPLES if f"`{called(path)}.py`" not in listed] == []
+
+
+def test_a_folder_of_examples_lists_its_own() -> None:
+    for folder in sorted({path.parent for path in EXAMPLES} - {FOLDER}):
+        listed = (folder / "README.md").read_text(encoding="utf-8")
+        assert [path for path in folder.glob("*.py") if f"`{path.name}`" not in listed] == []

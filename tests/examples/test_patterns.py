@@ -7,7 +7,7 @@ from topos import Formula, Tape
 
 
 def test_the_letters_and_the_loss_of_makemore(example: Callable[[str], ModuleType]) -> None:
-    makemore = example("makemore_mlp")
+    makemore = example("makemore/mlp")
 
     def record(tape: Tape) -> object:
         weights = makemore.record_weights(tape, 10, 20, 0)

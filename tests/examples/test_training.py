@@ -72,19 +72,19 @@ def test_the_moons_lie_on_half_circles(example: Example) -> None:
 
 
 def test_the_bigram_table_comes_close_to_the_counted_one(example: Example) -> None:
-    learned = example("makemore_bigram").main(steps=150, batch=512, limit=2000)
+    learned = example("makemore/bigram").main(steps=150, batch=512, limit=2000)
     assert learned.losses[0] == pytest.approx(math.log(27), abs=1e-5)
     assert learned.counted_loss < learned.learned_loss < learned.counted_loss + 0.12
 
 
 def test_pairs_lead_into_a_name_and_out_of_it(example: Example) -> None:
-    before, after = example("makemore_bigram").pairs_of(["ab", "c"])
+    before, after = example("makemore/bigram").pairs_of(["ab", "c"])
     assert list(zip(before.tolist(), after.tolist(), strict=True)) == [(0, 1), (1, 2), (2, 0), (0, 3), (3, 0)]
 
 
 def test_the_model_of_names_learns(example: Example, tmp_path: Path) -> None:
     picture = tmp_path / "loss.png"
-    trained = example("makemore_mlp").main(**SMALL, picture=picture)
+    trained = example("makemore/mlp").main(**SMALL, picture=picture)
     assert [step for step, _ in trained.dev_losses] == [0, 20, 40, 60]
     assert trained.dev_losses[0][1] == pytest.approx(math.log(27), abs=0.05)
     assert trained.dev_losses[-1][1] < 2.95
@@ -98,7 +98,7 @@ def test_the_model_of_names_learns(example: Example, tmp_path: Path) -> None:
 def test_the_model_of_names_is_the_same_every_time(example: Example, tmp_path: Path) -> None:
     """How many steps go into one call changes no bit."""
     first, second = (
-        example("makemore_mlp").main(**{**SMALL, "steps": 24, "together": together}, picture=tmp_path / "loss.png")
+        example("makemore/mlp").main(**{**SMALL, "steps": 24, "together": together}, picture=tmp_path / "loss.png")
         for together in (6, 12)
     )
     assert_same_bits(first.step_losses, second.step_losses)
@@ -108,21 +108,21 @@ def test_the_model_of_names_is_the_same_every_time(example: Example, tmp_path: P
 
 def test_a_loss_is_measured_the_same_in_any_batches(example: Example) -> None:
     """Rows that select nothing fill the last batch up; only the order of the sum differs."""
-    makemore = example("makemore_mlp")
-    contexts, targets = makemore.examples_of(["ada", "grace", "emmy"])
+    makemore = example("makemore/mlp")
+    contexts, targets = example("makemore/names").windows(["ada", "grace", "emmy"], 3)
     language = {batch: makemore.record(4, 8, 2, batch, samples=2, seed=1) for batch in (5, 15, 64)}
     losses = [makemore.mean_loss(language[batch], contexts, targets, batch) for batch in language]
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-6)
 
 
 def test_contexts_slide_over_a_name(example: Example) -> None:
-    contexts, targets = example("makemore_mlp").examples_of(["ab"])
+    contexts, targets = example("makemore/names").windows(["ab"], 3)
     assert contexts.tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 2]]
     assert targets.tolist() == [1, 2, 0]
 
 
 @pytest.mark.slow
 def test_the_demo_reaches_its_loss(example: Example, tmp_path: Path) -> None:
-    trained = example("makemore_mlp").main(picture=tmp_path / "loss.png")
+    trained = example("makemore/mlp").main(picture=tmp_path / "loss.png")
     assert trained.dev_losses[-1][1] < 2.35
     assert trained.train_loss < 2.35
