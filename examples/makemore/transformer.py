@@ -18,8 +18,21 @@ import names as given
 import numpy as np
 from names import CLASSES
 
-from topos import AdamW, Embedding, LayerNorm, Linear, Module, Tape, Value, causal_mask, cross_entropy, detach, init
-from topos import parameters, scaled_dot_product
+from topos import (
+    AdamW,
+    Embedding,
+    LayerNorm,
+    Linear,
+    Module,
+    Tape,
+    Value,
+    causal_mask,
+    cross_entropy,
+    detach,
+    init,
+    parameters,
+    scaled_dot_product,
+)
 
 PLACES = 16
 NOBODY = -1
