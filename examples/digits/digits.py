@@ -152,9 +152,8 @@ def main(
             print(f"epoch {epoch + 1:3}  loss {losses[epoch].mean():.4f}  held out {accuracies[-1]:.1%}")
     taken = scores.argmax(1)
     learned = Learned(losses.ravel(), accuracies, np.flatnonzero(taken != digits[test]).tolist())
-    print(
-        f"{epochs * steps / elapsed:,.0f} steps per second; {accuracies[-1]:.1%} of {len(test)} held-out digits read right"
-    )
+    print(f"{epochs * steps / elapsed:,.0f} steps per second")
+    print(f"{accuracies[-1]:.1%} of {len(test)} held-out digits read right")
     draw(Path(picture), learned, images[test], digits[test], taken)
     print(f"picture: {picture}")
     return learned

@@ -35,6 +35,7 @@ from topos import (
     init,
     max_pool,
     parameters,
+    schedule,
 )
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
@@ -168,12 +169,13 @@ def main(
     reader = record(batch, len(test), seed)
     reader.train.prepare()
     steps = len(train) // batch
-    pace = rate * 0.5 * (1 + np.cos(np.pi * np.arange(epochs * steps) / (epochs * steps))).reshape(epochs, steps)
+    pace = schedule.cosine(rate, epochs * steps)
+    rates = np.array([pace(step) for step in range(epochs * steps)]).reshape(epochs, steps)
     losses, accuracies, elapsed = np.zeros((epochs, steps), np.float32), [], 0.0
     for epoch in range(epochs):
         rows = random.permutation(train)[: steps * batch]
         images = varied(random, pictures[rows], kinds[rows]).reshape(steps, batch, 3, SIDE, SIDE)
-        feeds = {"images": images, "kinds": kinds[rows].reshape(steps, batch), "rate": pace[epoch]}
+        feeds = {"images": images, "kinds": kinds[rows].reshape(steps, batch), "rate": rates[epoch]}
         started = time.perf_counter()
         run = reader.train.advance(reader.state, feeds, steps=steps)
         elapsed += time.perf_counter() - started

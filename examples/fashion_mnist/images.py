@@ -189,7 +189,11 @@ def main(
         for start in range(0, steps, together):
             chosen = rows[start : start + together]
             part = slice(epoch * steps + start, epoch * steps + start + len(chosen))
-            feeds = {"images": images[chosen], "classes": classes[chosen], "rate": pace[part]}
+            feeds = {
+                "images": images[chosen],
+                "classes": classes[chosen],
+                "rate": [pace(step) for step in range(part.start, part.stop)],
+            }
             started = time.perf_counter()
             run = reader.train.advance(reader.state, feeds, steps=len(chosen))
             elapsed += time.perf_counter() - started

@@ -17,7 +17,7 @@ import names as given
 import numpy as np
 from model import CONTEXT, NameModel, loss_of
 
-from topos import Adam, Sgd, Tape, clip_by_global_norm, parameters
+from topos import Adam, Optimizer, Sgd, Tape, clip_by_global_norm, parameters
 
 
 class Trained(NamedTuple):
@@ -27,10 +27,8 @@ class Trained(NamedTuple):
     descent: np.ndarray
 
 
-def train(
-    optimizer: Adam | Sgd, rate: float, steps: int, batch: int, limit: int | None, limit_norm: float
-) -> np.ndarray:
-    """The losses of `steps` steps."""
+def train(optimizer: Optimizer, rate: float, steps: int, batch: int, limit: int | None, longest: float) -> np.ndarray:
+    """The losses of `steps` steps, of gradients that are no longer than `longest` together."""
     contexts, targets = given.windows(given.read(limit, seed=1), CONTEXT)
     tape = Tape()
     model = NameModel(tape)
@@ -46,7 +44,7 @@ def train(
     for step in range(steps):
         rows = random.integers(len(targets), size=batch)
         run = plan.forward(weights, {"context": contexts[rows], "target": targets[rows]})
-        gradients = clip_by_global_norm(run.recorded_gradients(adjoints), limit_norm)
+        gradients = clip_by_global_norm(run.recorded_gradients(adjoints), longest)
         weights = optimizer.step(weights, gradients, rate)
         losses[step] = float(run.of(adjoints.target))
     print(f"{type(optimizer).__name__:5} {steps / (time.perf_counter() - started):6.0f} steps per second")
@@ -56,8 +54,8 @@ def train(
 def main(
     steps: int = 1500, batch: int = 32, limit: int | None = None, picture: str | Path = "makemore_adam.png"
 ) -> Trained:
-    adam = train(Adam(), 0.003, steps, batch, limit, limit_norm=1.0)
-    descent = train(Sgd(), 0.1, steps, batch, limit, limit_norm=1.0)
+    adam = train(Adam(), 0.003, steps, batch, limit, longest=1.0)
+    descent = train(Sgd(), 0.1, steps, batch, limit, longest=1.0)
     last = max(1, steps // 10)
     for name, losses in (("Adam", adam), ("descent", descent)):
         print(f"{name:8} loss {losses[0]:.4f} -> {losses[-last:].mean():.4f} (mean of the last {last})")

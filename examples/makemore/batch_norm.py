@@ -1,8 +1,8 @@
 """A deeper net, which learns because batch norm keeps its layers in range: six tanh layers, with and without.
 
 In training a layer's outputs are normalised by the mean and the variance of the batch. `BatchNorm.train` answers them
-with the values that replace its running statistics, inputs of the spec that the training step carries; to measure, `infer`
-normalises by those, so that a row has the same scores in any batch.
+with the values that replace its running statistics, inputs of the spec that the training step carries; to measure,
+`infer` normalises by those, so that a row has the same scores in any batch.
 
 Prints for both nets the share of outputs that are saturated at the start, the loss on held-out names, and steps per
 second; draws `makemore_batch_norm.png`.

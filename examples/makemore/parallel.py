@@ -84,9 +84,7 @@ def main(
     ]
     same = all(same_bits(one, other) for one, other in pairs)
     print(f"the same weights in every bit: {same}")
-    print(
-        f"loss per letter: uniform {given.UNIFORM:.4f}, after {steps} steps of {shards * shard:,} letters {losses[-1]:.4f}"
-    )
+    print(f"loss per letter: uniform {given.UNIFORM:.4f}, after {steps} steps {losses[-1]:.4f}")
     given.draw(Path(picture), f"{shards} shards, their gradients added", {"trained": losses})
     print(f"picture: {picture}")
     return Trained(losses, same)

@@ -45,6 +45,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 import fetch  # noqa: E402
 
 
+class Size(NamedTuple):
+    """The extents of the model: how many letters it looks back on, and how wide and deep it is."""
+
+    tokens: int = 128
+    width: int = 128
+    heads: int = 4
+    blocks: int = 4
+
+
 class Block(Module):
     """`[..., tokens, width]` to the same: what attention and then a gated layer read is added."""
 
@@ -77,9 +86,10 @@ class Block(Module):
 class Writer(Module):
     """Scores of the next letter, `[..., tokens, letters]`, from the ids of letters."""
 
-    def __init__(self, tape: Tape, letters: int, places: int, width: int, heads: int, blocks: int, seed: int) -> None:
+    def __init__(self, tape: Tape, letters: int, size: Size, seed: int) -> None:
+        tokens, width, heads, blocks = size
         self.letters = Embedding(tape, letters, width, init.normal(seed, 0.02), name="letters")
-        rotary = Rotary(tape, places, width // heads, name="rotary")
+        rotary = Rotary(tape, tokens, width // heads, name="rotary")
         self.blocks = [
             Block(tape, width, heads, heads // 2, rotary, seed + 1 + at, f"blocks.{at}") for at in range(blocks)
         ]
@@ -120,11 +130,9 @@ class Learned(NamedTuple):
     written: list[str]
 
 
-def record(
-    letters: int, batch: int, measured: int, drawn: int, tokens: int, width: int, heads: int, blocks: int, seed: int
-) -> Language:
-    tape = Tape()
-    net = Writer(tape, letters, tokens, width, heads, blocks, seed)
+def record(size: Size, letters: int, batch: int, measured: int, drawn: int, seed: int) -> Language:
+    tape, (tokens, width, heads, blocks) = Tape(), size
+    net = Writer(tape, letters, size, seed)
 
     def loss_of(name: str, rows: int) -> Value:
         with tape.scope(name):
@@ -197,10 +205,7 @@ def main(
     steps: int = 1500,
     together: int = 25,
     batch: int = 8,
-    tokens: int = 128,
-    width: int = 128,
-    heads: int = 4,
-    blocks: int = 4,
+    size: Size | None = None,
     rate: float = 0.003,
     measured: int = 32,
     drawn: int = 3,
@@ -212,7 +217,8 @@ def main(
     ids = letters.ids(plays)
     held_out, trained_on = ids[: len(ids) // 20], ids[len(ids) // 20 :]
     print(f"{len(ids):,} letters, {len(letters)} different ones")
-    language = record(len(letters), batch, measured, drawn, tokens, width, heads, blocks, seed)
+    size = size or Size()
+    language, tokens = record(size, len(letters), batch, measured, drawn, seed), size.tokens
     weights = language.state.parameters().payloads()
     print(f"{sum(tensor.shape.volume for tensor in weights if tensor is not None):,} weights")
 

@@ -1,8 +1,8 @@
 """The names by which specs are inspected, lowered, emitted and extended: a map over those of `topos`.
 
-Inspect with `Network.nodes` and `describe`; lower with `Entry` and `Plan`; emit with `Plan.emit_stablehlo`; extend with an
-`Element`, a `Backend`, or a payload of your own over `Recordable`. Errors are in `topos` and in `topos.errors`; modules,
-optimizers and files in `topos.model`.
+Inspect with `Network.nodes` and `describe`; lower with `Entry` and `Plan`; emit with `Plan.emit_stablehlo`; extend
+with an `Element`, a `Backend`, or a payload of your own over `Recordable`. Errors are in `topos` and in `topos.errors`;
+modules, optimizers and files in `topos.model`.
 """
 
 from topos import reference

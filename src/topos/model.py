@@ -1,8 +1,8 @@
 """The names by which models are recorded, trained and kept: a map over those of `topos`.
 
-Record with `Tape`, modules and losses; train with `differentiate`, an optimizer, `Plan.advance` and a `State`; keep with
-`save` and `checkpoint`. Errors are in `topos` and in `topos.errors`; what is between a spec and its machine code, and the
-seams for numbers and backends of one's own, in `topos.compiler`.
+Record with `Tape`, modules and losses; train with `differentiate`, an optimizer, `Plan.advance` and a `State`; keep
+with `save` and `checkpoint`. Errors are in `topos` and in `topos.errors`; what is between a spec and its machine code,
+and the seams for numbers and backends of one's own, in `topos.compiler`.
 """
 
 from topos.backend import threads

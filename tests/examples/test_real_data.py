@@ -146,8 +146,9 @@ def test_pictures_of_a_sheet_are_told_apart(example: Example, tmp_path: Path) ->
 def test_a_text_is_learned_and_written_on(example: Example, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("\n\nto be or not to be " * 400, encoding="utf-8")
-    sizes = {"steps": 30, "together": 10, "batch": 4, "tokens": 16, "width": 16, "blocks": 1, "measured": 4, "drawn": 2}
-    learned = example("shakespeare/shakespeare").main(text, **sizes, picture=tmp_path / "text.png")
+    shakespeare = example("shakespeare/shakespeare")
+    size = shakespeare.Size(tokens=16, width=16, blocks=1)
+    learned = shakespeare.main(text, 30, 10, 4, size, measured=4, drawn=2, picture=tmp_path / "text.png")
     assert learned.losses[-3:].mean() < learned.losses[0] - 0.3
     assert [len(stretch) for stretch in learned.written] == [16, 16]
 
@@ -158,7 +159,7 @@ def test_letter_by_letter_is_the_whole_row(example: Example) -> None:
 
     shakespeare = example("shakespeare/shakespeare")
     tape, tokens, letters = Tape(), 6, 11
-    net = shakespeare.Writer(tape, letters, tokens, 16, 4, 2, seed=4)
+    net = shakespeare.Writer(tape, letters, shakespeare.Size(tokens, 16, 4, 2), seed=4)
     whole = net(tape.selection([1, tokens], letters, name="row"), 1, tokens)
     caches = [KeyValueCache(tape, [1, 2, tokens, 4]) for _ in range(2)]
     ids, at = tape.selection([1], letters, name="ids"), tape.selection([1], tokens, name="at")
