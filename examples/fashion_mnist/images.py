@@ -180,9 +180,7 @@ def main(
     reader.train.prepare()
     random = np.random.Generator(np.random.PCG64(seed))
     steps = len(images) // batch
-    pace = (
-        rate * 0.5 * (1 + np.cos(np.pi * np.arange(epochs * steps) / (epochs * steps)))
-    )  # down to zero in half a wave
+    pace = schedule.cosine(rate, epochs * steps)
     losses, accuracies, elapsed = np.zeros(epochs * steps, np.float32), [], 0.0
     for epoch in range(epochs):
         rows = random.permutation(len(images))[: steps * batch].reshape(steps, batch)
