@@ -36,6 +36,7 @@ from topos import (
     init,
     max_pool,
     parameters,
+    schedule,
 )
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
