@@ -74,9 +74,11 @@ class Attention(Module):
         if x.shape.rank < 2 or x.shape[-1] != self.width:
             raise self.refusal(f"wants [..., tokens, {self.width}], got {x.shape}")
         columns, heads, groups = self.inward(x), self.heads, self.groups
-        query, key = self._heads(columns, 0, heads), self._heads(columns, heads, groups)
-        if self.rotary is not None:
-            query, key = self.rotary(query, at), self.rotary(key, at)
+        if self.rotary is None:
+            query, key = self._heads(columns, 0, heads), self._heads(columns, heads, groups)
+        else:
+            turned = self.rotary(self._heads(columns, 0, heads + groups), at)  # at once: a plan stores one array
+            query, key = turned.narrow(-3, 0, heads), turned.narrow(-3, heads, groups)
         return query, key, self._heads(columns, heads + groups, groups)
 
     def _heads(self, columns: Value, start: int, count: int) -> Value:
