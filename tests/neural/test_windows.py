@@ -62,6 +62,13 @@ def test_terms_lie_by_channel_then_row_then_column() -> None:
     assert_same_bits(found, (Tensor(x.reshape(1, 27)) @ Tensor(weights.reshape(27, 1))).reshape([1, 1, 1, 1]))
 
 
+def test_an_axis_of_which_the_windows_are_its_places_has_none() -> None:
+    for kernel, stride, unfolded in ((1, 1, 0), ((1, 3), 1, 1), (1, (2, 1), 1), (2, 1, 2)):
+        tape = Tape()
+        Conv2d(tape, 3, 4, kernel, drawn, stride=stride)(tape.input(shape=[2, 3, 6, 5]))
+        assert [node.opcode.name for node in tape.nodes()].count("Unfold") == unfolded
+
+
 def test_pools_of_one_axis_and_of_what_is_left_over() -> None:
     x = Tensor(np.arange(14.0).reshape(1, 2, 7))
     assert max_pool(x, 3).tolist() == [[[2, 5], [9, 12]]]
