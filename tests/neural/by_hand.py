@@ -141,8 +141,8 @@ def attention(
         taken = columns[:, :, start * size : (start + count) * size]
         return taken.reshape([batch, tokens, count, size]).swap(1, 2)
 
-    query, key = part(0, heads), part(heads, groups)
-    query, key = rotary(query, cosines, sines), rotary(key, cosines, sines)
+    turned = rotary(part(0, heads + groups), cosines, sines)
+    query, key = turned[:, :heads], turned[:, heads:]
     value = part(heads + groups, groups)
     if groups < heads:
         key, value = (

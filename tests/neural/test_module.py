@@ -132,3 +132,14 @@ def test_training_and_after_are_the_same_unless_a_module_says_otherwise() -> Non
     x = tape.input(shape=[2, 3])
     y, carry = layer.train(x)
     assert carry == {} and y.shape == layer.infer(x).shape == layer(x).shape
+
+
+def test_a_symbol_from_elsewhere_is_a_parameter_unless_somebody_knows_better() -> None:
+    class Head(Module):
+        def __init__(self, table):
+            self.table = table
+
+    tape = Tape()
+    table, fed = tape.parameter(1.0), tape.input(1.0)
+    assert parameters(Head(table.symbol())) == parameters(Head(table)) == [table.symbol()]
+    assert parameters([Head(fed.symbol()), {"x": Head(fed)}]) == parameters(Head([table * 2, fed])) == []

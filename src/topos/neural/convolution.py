@@ -117,19 +117,28 @@ def _convolved(refuse: Refuse, x: Value, weights: Value, bias: Value | None, ste
     if bias is not None and bias.shape != [weights.shape[0]]:
         raise refuse(f"wants a bias of [{weights.shape[0]}], got {bias.shape}")
     axes, (filters, channels, *kernel) = len(places), weights.shape
-    padded = x
-    for axis, padding in enumerate(steps.padding, 2):
-        if padding:
-            padded = padded.pad(axis, padding, x.shape[axis] + 2 * padding)
-    windows = padded  # [batch, channels, places, size, ...]
-    for axis in reversed(range(axes)):
-        windows = windows.unfold(axis + 2, kernel[axis], steps.stride[axis], steps.dilation[axis])
-    order = [0, *range(2, 2 + 2 * axes, 2), 1, *range(3, 3 + 2 * axes, 2)]
-    terms = windows.permute(order).reshape([x.shape[0] * prod(places), channels * prod(kernel)])
+    terms = _windows(x, kernel, steps).reshape([x.shape[0] * prod(places), channels * prod(kernel)])
     y = terms @ weights.reshape([filters, channels * prod(kernel)]).transpose()
     if bias is not None:
         y = y + bias.broadcast_along(0, y.shape[0])
     return y.reshape([x.shape[0], *places, filters]).permute([0, axes + 1, *range(1, axes + 1)])
+
+
+def _windows(x: Value, kernel: list[int], steps: _Steps) -> Value:
+    """`[batch, places ..., channels, size ...]`; an axis of which the windows are its places has no size."""
+    for axis, padding in enumerate(steps.padding, 2):
+        if padding:
+            x = x.pad(axis, padding, x.shape[axis] + 2 * padding)
+    order, sizes, axis = [0], [], 2
+    is_windowed = [size > 1 or stride > 1 for size, stride in zip(kernel, steps.stride, strict=True)]
+    for at in reversed(range(len(kernel))):
+        if is_windowed[at]:
+            x = x.unfold(at + 2, kernel[at], steps.stride[at], steps.dilation[at])
+    for within in is_windowed:
+        order.append(axis)
+        sizes += [axis + 1] * within
+        axis += 1 + within
+    return x.permute([*order, 1, *sizes])
 
 
 def _places(refuse: Refuse, x: Shape, weights: Shape, steps: _Steps) -> list[int]:

@@ -63,7 +63,7 @@ class Attention(Module):
             raise self.refusal(f"wants one token at a time to decode, got {x.shape}")
         query, *fresh = self._projected(x, at)
         kept = [x.tape.resolve(source) for source in (cache.keys, cache.values)]
-        key, value = (cache.placed(source, new, at) for source, new in zip(kept, fresh, strict=True))
+        key, value = (cache.updated(source, new, at) for source, new in zip(kept, fresh, strict=True))
         element = query.element or x.tape.element
         seen = x.tape.leaf(causal_mask(cache.places, element=element), element=element).gather(at)
         y = self._attended(query, key.to(element), value.to(element), None, seen)
@@ -74,9 +74,11 @@ class Attention(Module):
         if x.shape.rank < 2 or x.shape[-1] != self.width:
             raise self.refusal(f"wants [..., tokens, {self.width}], got {x.shape}")
         columns, heads, groups = self.inward(x), self.heads, self.groups
-        query, key = self._heads(columns, 0, heads), self._heads(columns, heads, groups)
-        if self.rotary is not None:
-            query, key = self.rotary(query, at), self.rotary(key, at)
+        if self.rotary is None:
+            query, key = self._heads(columns, 0, heads), self._heads(columns, heads, groups)
+        else:
+            turned = self.rotary(self._heads(columns, 0, heads + groups), at)  # at once: a plan stores one array
+            query, key = turned.narrow(-3, 0, heads), turned.narrow(-3, heads, groups)
         return query, key, self._heads(columns, heads + groups, groups)
 
     def _heads(self, columns: Value, start: int, count: int) -> Value:
@@ -117,7 +119,7 @@ class KeyValueCache(Module):
         self.keys = sources.input("keys", extents, filled(0), element)
         self.values = sources.input("values", extents, filled(0), element)
 
-    def placed(self, kept: Value, fresh: Value, at: Value) -> Value:
+    def updated(self, kept: Value, fresh: Value, at: Value) -> Value:
         """What is kept, with what is fresh at the place that a selection names."""
         if at.element is not None or at.shape != [1, self.places]:
             raise self.refusal(f"wants a selection of one of {self.places} places, got {at}")

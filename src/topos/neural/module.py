@@ -17,7 +17,8 @@ class Module:
 
     A value that is assigned to an attribute, alone or inside lists and dicts, is stored as its symbol: a module
     outlives its tape, and a symbol that is assigned twice ties two places to one parameter. Attributes, lists and
-    dicts are walked in definition order.
+    dicts are walked in definition order. What a module was given as a symbol counts as a parameter, unless a part of
+    the same model was given it as the value of an input, a constant or a result.
 
     >>> from topos import Module, Tape, parameters
     >>> class Scale(Module):
@@ -36,8 +37,8 @@ class Module:
     """The dotted name that it was constructed under; empty where it has none."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        slots: set[Symbol] = self.__dict__.setdefault("_slots", set())
-        object.__setattr__(self, name, _stored(value, slots))
+        data: set[Symbol] = self.__dict__.setdefault("_data", set())
+        object.__setattr__(self, name, _stored(value, data))
 
     def express(self, *inputs: Any) -> Any:
         """Records what the module does to its inputs, on their tape."""
@@ -96,40 +97,41 @@ def named_parameters(module: Any) -> dict[str, Symbol]:
 
 
 def _first(module: Any) -> dict[Symbol, _Path]:
-    """Where each parameter is found first."""
+    """Where each parameter is found first: whatever no module knows as an input, a constant or a result."""
     found: dict[Symbol, _Path] = {}
-    for path, symbol, is_parameter in _walk(module):
-        if is_parameter:
-            found.setdefault(symbol, path)
-    return found
+    known: set[Symbol] = set()
+    for path, symbol, data in _walk(module):
+        known |= data
+        found.setdefault(symbol, path)
+    return {symbol: path for symbol, path in found.items() if symbol not in known}
 
 
-def _stored(part: Any, slots: set[Symbol]) -> Any:
-    """A nesting with a symbol for each value, the same object where there is none; notes which are parameters."""
+def _stored(part: Any, data: set[Symbol]) -> Any:
+    """A nesting with a symbol for each value, the same object where there is none; notes which are no parameters."""
     if isinstance(part, Value):
         symbol = part.symbol()
-        if part.tape.nodes()[symbol.index].opcode.name == "Parameter":
-            slots.add(symbol)
+        if part.tape.nodes()[symbol.index].opcode.name != "Parameter":
+            data.add(symbol)
         return symbol
     if isinstance(part, dict):
-        items = {key: _stored(item, slots) for key, item in part.items()}
+        items = {key: _stored(item, data) for key, item in part.items()}
         return items if any(items[key] is not item for key, item in part.items()) else part
     if isinstance(part, list | tuple):
-        parts = [_stored(item, slots) for item in part]
+        parts = [_stored(item, data) for item in part]
         if all(stored is item for stored, item in zip(parts, part, strict=True)):
             return part
         return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
     return part
 
 
-def _walk(root: Any) -> Iterator[tuple[_Path, Symbol, bool]]:
-    """Every symbol below `root` with its path and whether it is a parameter; without recursion, models nest deeply."""
+def _walk(root: Any) -> Iterator[tuple[_Path, Symbol, set[Symbol]]]:
+    """Every symbol below `root` with its path, and what its module knows as no parameters; models nest deeply."""
     opened: list[Iterator[tuple[_Path, Any, set[Symbol]]]] = [iter([(None, root, set())])]
     inside: dict[int, None] = {}  # containers on the way, the innermost last
     while opened:
-        for path, part, slots in opened[-1]:
+        for path, part, data in opened[-1]:
             if isinstance(part, Symbol):
-                yield path, part, part in slots
+                yield path, part, data
             elif isinstance(part, Value):
                 raise KinshipError(
                     f"module: {_dotted(path)} is a live value, put there after the assignment; assign the whole list "
@@ -139,7 +141,7 @@ def _walk(root: Any) -> Iterator[tuple[_Path, Symbol, bool]]:
                 if id(part) in inside:
                     raise KinshipError(f"module: {_dotted(path)} holds itself")
                 inside[id(part)] = None
-                opened.append(_children(path, part, slots))
+                opened.append(_children(path, part, data))
                 break
         else:
             opened.pop()
@@ -147,11 +149,11 @@ def _walk(root: Any) -> Iterator[tuple[_Path, Symbol, bool]]:
                 inside.popitem()
 
 
-def _children(path: _Path, part: Any, slots: set[Symbol]) -> Iterator[tuple[_Path, Any, set[Symbol]]]:
+def _children(path: _Path, part: Any, data: set[Symbol]) -> Iterator[tuple[_Path, Any, set[Symbol]]]:
     named: Any = enumerate(part) if isinstance(part, list | tuple) else part.items() if isinstance(part, dict) else None
     if named is None:
-        slots, named = vars(part).get("_slots", set()), vars(part).items()
-    return (((path, name), child, slots) for name, child in named)
+        data, named = vars(part).get("_data", set()), vars(part).items()
+    return (((path, name), child, data) for name, child in named)
 
 
 def _dotted(path: _Path) -> str:

@@ -24,7 +24,7 @@ def sinusoids(shape: Iterable[int], element: Element = f32) -> Tensor:
     f64. Raises `ShapeError` where the width is not even.
 
     >>> sinusoids([2, 2])
-    Tensor([[0.       , 1.       ],
+    Tensor([[0.        , 1.        ],
             [0.84147096, 0.5403023 ]], f32)
     """
     extents = Shape(shape)
