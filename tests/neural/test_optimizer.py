@@ -58,7 +58,7 @@ def test_a_policy_is_graded_too() -> None:
 
     grade_optimizer(make)
     grade_optimizer(lambda: make(Sgd(momentum=0.5)))
-    grade_optimizer(lambda: make(Adam().step_where(lambda symbol: symbol.index % 3 == 0, Lion())))
+    grade_optimizer(lambda: make(Adam(beta1=0.5).step_where(lambda symbol: symbol.index % 3 == 0, Lion())))
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -235,6 +235,29 @@ def test_narrow_weights_keep_narrow_moments_of_what_was_computed_wide() -> None:
     wide = gradients.of(weight).numpy().astype(np.float32)
     rest = np.float32(1) - np.float32(0.999)
     assert_same_bits(optimizer.tables["second"].of(weight), Tensor(wide * wide * rest, f32).convert(bf16))
+
+
+class Sums(Element):
+    """An accumulator that is nothing else."""
+
+    name, dtype = "sums", np.dtype(np.float64)
+
+
+class Own(Element):
+    """An element of a user's, with the arithmetic that steps need."""
+
+    name, dtype, accumulator = "own", np.dtype(np.float64), Sums()
+    add, sub, mul, div, neg, sqrt = map(
+        staticmethod, (np.add, np.subtract, np.multiply, np.divide, np.negative, np.sqrt)
+    )
+
+    def round(self, numbers: Any) -> Any:
+        return np.asarray(numbers, np.float64)
+
+
+def test_an_element_of_ones_own_is_stepped_in_itself() -> None:
+    grade_optimizer(lambda: Sgd(momentum=0.5), elements=[Own()])
+    grade_optimizer(Adam, elements=[Own()])
 
 
 def test_slots_of_two_elements_share_a_rate() -> None:

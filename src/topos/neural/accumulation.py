@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from topos.element import Element, f32
 from topos.graph import Adjoints, Tape, Value
-from topos.neural.rule import widest
+from topos.neural.rule import widest, working
 
 
 class Accumulation(NamedTuple):
@@ -51,13 +50,9 @@ def accumulate(tape: Tape, adjoints: Adjoints, *, name: str = "gathered") -> Acc
     means: dict[Value, Value] = {}
     for wrt, gradient in adjoints:
         if wrt not in means:
-            wide = _wide(gradient)
+            wide = working(gradient)
             label = tape.nodes()[wrt.symbol().index].name
             total = tape.input(shape=wrt.shape, element=wide, name=label and f"{name}.{label}")
             gather[total], clear[total] = total + gradient.to(wide), total.zero_like()
             means[wrt] = total / batches.to(wide).broadcast(wrt.shape)
     return Accumulation(Adjoints(adjoints.target, [(wrt, means[wrt]) for wrt, _ in adjoints]), gather, clear)
-
-
-def _wide(gradient: Value) -> Element:
-    return (gradient.element or f32).accumulator

@@ -62,7 +62,7 @@ class Optimizer:
     def common(self, counts: Numbers, rate: Any) -> dict[str, Any]:
         """What all weights of a step share, of rank 0: worked out once from the counts and the rate.
 
-        What is named as a count replaces it. It is asked for with numbers of each accumulator there is.
+        What is named as a count replaces it. It is asked for once for each element computed in.
         """
         return {"rate": rate}
 

@@ -20,7 +20,7 @@ def stepped(
     `label` is the weight for people. Raises `ShapeError`, `ElementError` or `KinshipError` for a gradient that does
     not fit the weight and for a rule that answers something else than it started with.
     """
-    wide, called = weight.element.accumulator, rule.name
+    wide, called = working(weight), rule.name
     if gradient.shape != weight.shape:
         raise ShapeError(f"{called}: {label} has shape {weight.shape}, its gradient {gradient.shape}")
     if gradient.element not in (weight.element, wide):
@@ -38,9 +38,21 @@ def widened(numbers: Mapping[str, Any], wide: Element) -> dict[str, Any]:
 
 
 def widest(numbers: Iterable[Any], common: Element = f32) -> Element:
-    """The accumulator among these numbers' own that holds the others' numbers; that of `common` where there is none."""
-    found: list[Element] = [number.element.accumulator for number in numbers] or [common.accumulator]
+    """The working element among these numbers' own that holds the others' numbers; `common`'s where there is none."""
+    found = [working(number) for number in numbers] or [_working(common)]
     return max(found, key=lambda element: element.dtype.itemsize)
+
+
+def working(number: Any) -> Element:
+    """What a rule computes in for a tensor or value: the accumulator of its element (f32 for bf16).
+
+    A user's accumulator may know sums and products alone: there it is the element itself.
+    """
+    return _working(number.element)
+
+
+def _working(element: Element) -> Element:
+    return element.accumulator if element.accumulator.ieee else element
 
 
 def _as(before: Any, after: Any, what: str) -> Any:
