@@ -104,6 +104,7 @@ def test_one_advance_is_one_step_of_the_loop(kind: str, name: str) -> None:
     for count in (1, 2):
         with threads(count):
             plan, state = entry.lower(), training.network.state()
+            assert plan.explain().splitlines()[-1].startswith("native: ")
             for step in range(STEPS):
                 run = plan.advance(state, {**KINDS[kind].batch(step), training.update.rate: RATE(step)})
                 assert_same_bits(run.of(training.loss), losses[step])
