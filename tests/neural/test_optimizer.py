@@ -25,6 +25,7 @@ from topos import (
     ToposError,
     Update,
     Value,
+    accumulate,
     bf16,
     f32,
     f64,
@@ -351,10 +352,40 @@ def test_tables_that_are_not_its_own_are_refused() -> None:
     assert told == f"Adam: %0 wants {wanted} in the tables, which have 'velocity'"
     strange, _ = one_slot()
 
-    def mix() -> None:
-        adam.tables = {"first": table, "second": strange}
+    def give(tables: Any) -> Callable[[], None]:
+        return lambda: setattr(adam, "tables", tables)
 
-    assert refusal(KinshipError, mix) == "Adam: the tables belong to several specs"
+    told = refusal(KinshipError, give({"first": table, "second": strange}))
+    assert told == "Adam: the tables belong to several specs"
+    told = refusal(KinshipError, give({"first": {}}))
+    assert told == "Adam: wants Parameters for 'first', got dict"
+
+
+def test_what_is_no_adjoints_is_refused() -> None:
+    tape = Tape()
+    weight = tape.parameter(1.0)
+    pairs: Any = [(weight, weight)]
+    told = "{}: wants Adjoints, which tape.differentiate answers, got list"
+    assert refusal(KinshipError, lambda: Adam().record(tape, pairs)) == told.format("Adam")
+    assert refusal(KinshipError, lambda: accumulate(tape, pairs)) == told.format("accumulate")
+    detached = tape.differentiate(weight * weight, weight).detach()
+    assert len(accumulate(tape, detached).adjoints) == len(Adam().record(tape, detached).carry) - 4
+
+
+class Anew(Optimizer):
+    """Makes the rule of a slot each time it is asked."""
+
+    def rule(self, symbol: Any) -> Optimizer:
+        return Sgd() if symbol.index % 2 else AdamW(decay=0.25)
+
+
+def test_a_rule_that_is_made_each_time_it_is_asked_for_shares_nothing_that_is_not_its_own() -> None:
+    network, weights = Tape.record(lambda tape: [tape.parameter([1.0, 2.0]) for _ in range(8)])
+    table = network.parameters()
+    stepped = Anew().step(table, table, 0.5)
+    for weight in weights:
+        alone = (Sgd() if weight.index % 2 else AdamW(decay=0.25)).step(table, table, 0.5)
+        assert_same_bits(stepped.of(weight), alone.of(weight))
 
 
 class Answering(Optimizer):

@@ -8,9 +8,10 @@ from operator import add
 from typing import Any, NamedTuple, TypeVar
 
 from topos.element import Element
-from topos.graph import Adjoints, Parameters
+from topos.errors import KinshipError
+from topos.graph import Adjoints, Parameters, Value
 from topos.neural.limits import expect_positive
-from topos.neural.rule import widest
+from topos.neural.rule import live_pairs, widest
 
 Gradients = TypeVar("Gradients", Parameters, Adjoints)
 
@@ -24,7 +25,8 @@ def clip_by_global_norm(gradients: Gradients, limit: float) -> Gradients:
     so divided. Zeros stay zeros. One NaN or infinity among them makes all of them NaN, which no step hides.
 
     Each gradient's squares are one sum, and these are added in the parameters' recording order, in the widest
-    accumulator there is. Raises `SettingError` where the limit is not above 0.
+    accumulator there is. Adjoints come back in that order, each once. Raises `SettingError` where the limit is not
+    above 0.
 
     >>> from topos import Tape, clip_by_global_norm
     >>> network, weight = Tape.record(lambda tape: tape.parameter([4e30, 4e30, -4e30, 4e30]))
@@ -33,12 +35,23 @@ def clip_by_global_norm(gradients: Gradients, limit: float) -> Gradients:
     """
     expect_positive("clip_by_global_norm", "limit", limit)
     if isinstance(gradients, Adjoints):
-        ordered = [gradient for _, gradient in sorted(dict(gradients).items(), key=lambda pair: pair[0].symbol().index)]
-        clip = _clip(lambda part: [part(gradient) for gradient in ordered], widest(ordered), limit)
-        return Adjoints(gradients.target, [(wrt, _clipped(gradient, clip)) for wrt, gradient in gradients])
+        return _recorded(gradients, limit)
+    if not isinstance(gradients, Parameters):
+        kind = type(gradients).__name__
+        raise KinshipError(f"clip_by_global_norm: wants Parameters or Adjoints, got {kind}")
     wide = widest(tensor for tensor in gradients.payloads() if tensor is not None)
     clip = _clip(lambda part: [t for t in gradients.map(part).payloads() if t is not None], wide, limit)
     return gradients.map(lambda tensor: _clipped(tensor, clip))
+
+
+def _recorded(adjoints: Adjoints, limit: float) -> Adjoints:
+    target = adjoints.target
+    if not isinstance(target, Value):
+        raise KinshipError("clip_by_global_norm: wants adjoints with live values; clip them before they are detached")
+    pairs = live_pairs(target.tape, adjoints, "clip_by_global_norm")
+    gradients = [gradient for _, gradient in pairs]
+    clip = _clip(lambda part: [part(gradient) for gradient in gradients], widest(gradients), limit)
+    return Adjoints(target, [(wrt, _clipped(gradient, clip)) for wrt, gradient in pairs])
 
 
 class _Clip(NamedTuple):

@@ -131,6 +131,8 @@ class Optimizer:
     def tables(self, tables: Mapping[str, Parameters]) -> None:
         slots: dict[Symbol, dict[str, Tensor]] = {}
         for name, table in tables.items():
+            if not isinstance(table, Parameters):
+                raise KinshipError(f"{self.name}: wants Parameters for {name!r}, got {type(table).__name__}")
             for symbol, tensor in table:
                 if tensor is not None:
                     slots.setdefault(symbol, {})[name] = tensor

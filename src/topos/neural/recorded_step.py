@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from topos.element import Element
 from topos.errors import KinshipError
 from topos.graph import Adjoints, Node, Tape, Value
-from topos.neural.rule import stepped, widest, working
+from topos.neural.rule import live_pairs, stepped, widest, working
 from topos.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -21,9 +21,8 @@ def recorded_step(
     optimizer: Optimizer, tape: Tape, adjoints: Adjoints, rate: float, name: str | None
 ) -> tuple[Value, Carry]:
     """The rate, and what replaces what. Parameters are stepped in recording order, whatever order they stand in."""
-    gradients = {tape.resolve(wrt): tape.resolve(gradient) for wrt, gradient in adjoints.detach()}
-    weights = sorted(gradients, key=lambda weight: weight.symbol().index)
-    return _Recorder(optimizer, tape, weights, rate, name).step(gradients)
+    gradients = dict(live_pairs(tape, adjoints, optimizer.name))
+    return _Recorder(optimizer, tape, list(gradients), rate, name).step(gradients)
 
 
 class _Recorder:

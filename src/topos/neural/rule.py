@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from topos.element import Element, f32
 from topos.errors import ElementError, KinshipError, ShapeError
+from topos.graph import Adjoints, Tape, Value
 
 if TYPE_CHECKING:
     from topos.neural.optimizer import Optimizer
@@ -30,6 +31,14 @@ def stepped(
         raise KinshipError(f"{called}: {label} keeps {_listed(kept)}, the rule answered {_listed(left)}")
     answer = _as(weight, after, f"{called}: {label}")
     return answer, {name: _as(kept[name], left[name], f"{called}: {name!r} of {label}") for name in kept}
+
+
+def live_pairs(tape: Tape, adjoints: Adjoints, called: str) -> list[tuple[Value, Value]]:
+    """Each entry of adjoints, live or detached, with its gradient, once and in recording order."""
+    if not isinstance(adjoints, Adjoints):
+        raise KinshipError(f"{called}: wants Adjoints, which tape.differentiate answers, got {type(adjoints).__name__}")
+    found = sorted(dict(adjoints.detach()).items(), key=lambda pair: pair[0].index)
+    return [(tape.resolve(wrt), tape.resolve(gradient)) for wrt, gradient in found]
 
 
 def widened(numbers: Mapping[str, Any], wide: Element) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class TableStep:
         self._rate = rate if isinstance(rate, Tensor) else None
         self._number = rate
         self._families = {symbol.family for symbol in slots}
-        self._shared: dict[Any, Mapping[str, Tensor]] = {}
+        self._shared: dict[Any, tuple[Optimizer, Kept]] = {}  # with each rule, so that no other gets its id
 
     def of(self, symbol: Symbol, weight: Tensor, gradient: Tensor) -> Tensor:
         """The weight of one slot after the step."""
@@ -59,12 +59,12 @@ class TableStep:
             raise KinshipError(f"{rule.name}: {symbol} wants {wanted} in the tables, which have {found}")
         return {name: known[name] for name in counts}, {name: known[name] for name in start}
 
-    def _common(self, rule: Optimizer, counts: Kept, weight: Tensor) -> Mapping[str, Tensor]:
+    def _common(self, rule: Optimizer, counts: Kept, weight: Tensor) -> Kept:
         wide = working(weight)
         key = id(rule), wide, *(tensor.numpy().tobytes() for tensor in counts.values())
         if key not in self._shared:
-            self._shared[key] = rule.common(counts, self._rate_in(wide))
-        return self._shared[key]
+            self._shared[key] = rule, rule.common(counts, self._rate_in(wide))
+        return self._shared[key][1]
 
     def _rate_in(self, wide: Element) -> Tensor:
         rate = Tensor(self._number, wide) if self._rate is None else self._rate.to(wide)
