@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topos import Adjoints, Parameters, SettingError, Tape, bf16, clip_by_global_norm, f32, f64
+from topos import Adjoints, KinshipError, Parameters, SettingError, Tape, bf16, clip_by_global_norm, f32, f64
 from topos.element import Element
 from topos.testing import assert_same_bits
 
@@ -121,6 +121,20 @@ def test_a_limit_is_a_number_above_zero(limit: Any) -> None:
     with pytest.raises(SettingError) as caught:
         clip_by_global_norm(network.parameters(), limit)
     assert str(caught.value) == f"clip_by_global_norm: limit must be a number above 0, got {limit!r}"
+
+
+def test_what_it_cannot_clip_is_refused() -> None:
+    tape = Tape()
+    weight = tape.parameter([3.0])
+    adjoints = tape.differentiate(weight.sum(), weight).detach()
+    clip: Any = clip_by_global_norm
+    with pytest.raises(KinshipError) as caught:
+        clip(adjoints, 1.0)
+    told = "clip_by_global_norm: wants adjoints with live values; clip them before they are detached"
+    assert str(caught.value) == told
+    with pytest.raises(KinshipError) as caught:
+        clip([1.0], 1.0)
+    assert str(caught.value) == "clip_by_global_norm: wants Parameters or Adjoints, got list"
 
 
 def test_what_is_recorded_is_pinned(golden: Any) -> None:

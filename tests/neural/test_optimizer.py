@@ -25,6 +25,7 @@ from topos import (
     ToposError,
     Update,
     Value,
+    accumulate,
     bf16,
     f32,
     f64,
@@ -58,7 +59,7 @@ def test_a_policy_is_graded_too() -> None:
 
     grade_optimizer(make)
     grade_optimizer(lambda: make(Sgd(momentum=0.5)))
-    grade_optimizer(lambda: make(Adam().step_where(lambda symbol: symbol.index % 3 == 0, Lion())))
+    grade_optimizer(lambda: make(Adam(beta1=0.5).step_where(lambda symbol: symbol.index % 3 == 0, Lion())))
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -237,6 +238,29 @@ def test_narrow_weights_keep_narrow_moments_of_what_was_computed_wide() -> None:
     assert_same_bits(optimizer.tables["second"].of(weight), Tensor(wide * wide * rest, f32).convert(bf16))
 
 
+class Sums(Element):
+    """An accumulator that is nothing else."""
+
+    name, dtype = "sums", np.dtype(np.float64)
+
+
+class Own(Element):
+    """An element of a user's, with the arithmetic that steps need."""
+
+    name, dtype, accumulator = "own", np.dtype(np.float64), Sums()
+    add, sub, mul, div, neg, sqrt = map(
+        staticmethod, (np.add, np.subtract, np.multiply, np.divide, np.negative, np.sqrt)
+    )
+
+    def round(self, numbers: Any) -> Any:
+        return np.asarray(numbers, np.float64)
+
+
+def test_an_element_of_ones_own_is_stepped_in_itself() -> None:
+    grade_optimizer(lambda: Sgd(momentum=0.5), elements=[Own()])
+    grade_optimizer(Adam, elements=[Own()])
+
+
 def test_slots_of_two_elements_share_a_rate() -> None:
     def record(tape: Tape) -> Any:
         weights = [tape.parameter([1.0, 2.0], element=element) for element in (f64, bf16, f32)]
@@ -328,10 +352,40 @@ def test_tables_that_are_not_its_own_are_refused() -> None:
     assert told == f"Adam: %0 wants {wanted} in the tables, which have 'velocity'"
     strange, _ = one_slot()
 
-    def mix() -> None:
-        adam.tables = {"first": table, "second": strange}
+    def give(tables: Any) -> Callable[[], None]:
+        return lambda: setattr(adam, "tables", tables)
 
-    assert refusal(KinshipError, mix) == "Adam: the tables belong to several specs"
+    told = refusal(KinshipError, give({"first": table, "second": strange}))
+    assert told == "Adam: the tables belong to several specs"
+    told = refusal(KinshipError, give({"first": {}}))
+    assert told == "Adam: wants Parameters for 'first', got dict"
+
+
+def test_what_is_no_adjoints_is_refused() -> None:
+    tape = Tape()
+    weight = tape.parameter(1.0)
+    pairs: Any = [(weight, weight)]
+    told = "{}: wants Adjoints, which tape.differentiate answers, got list"
+    assert refusal(KinshipError, lambda: Adam().record(tape, pairs)) == told.format("Adam")
+    assert refusal(KinshipError, lambda: accumulate(tape, pairs)) == told.format("accumulate")
+    detached = tape.differentiate(weight * weight, weight).detach()
+    assert len(accumulate(tape, detached).adjoints) == len(Adam().record(tape, detached).carry) - 4
+
+
+class Anew(Optimizer):
+    """Makes the rule of a slot each time it is asked."""
+
+    def rule(self, symbol: Any) -> Optimizer:
+        return Sgd() if symbol.index % 2 else AdamW(decay=0.25)
+
+
+def test_a_rule_that_is_made_each_time_it_is_asked_for_shares_nothing_that_is_not_its_own() -> None:
+    network, weights = Tape.record(lambda tape: [tape.parameter([1.0, 2.0]) for _ in range(8)])
+    table = network.parameters()
+    stepped = Anew().step(table, table, 0.5)
+    for weight in weights:
+        alone = (Sgd() if weight.index % 2 else AdamW(decay=0.25)).step(table, table, 0.5)
+        assert_same_bits(stepped.of(weight), alone.of(weight))
 
 
 class Answering(Optimizer):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from topos.element import Element, f32
 from topos.graph import Adjoints, Tape, Value
-from topos.neural.rule import widest
+from topos.neural.rule import live_pairs, widest, working
 
 
 class Accumulation(NamedTuple):
@@ -45,19 +44,14 @@ def accumulate(tape: Tape, adjoints: Adjoints, *, name: str = "gathered") -> Acc
     >>> state.parameters().payloads()
     [Tensor(0., f32)]
     """
-    count = tape.input(0.0, element=widest((gradient for _, gradient in adjoints), tape.element))
+    pairs = live_pairs(tape, adjoints, "accumulate")
+    count = tape.input(0.0, element=widest((gradient for _, gradient in pairs), tape.element))
     gather, clear = {count: count + 1.0}, {count: count.zero_like()}
     batches = count.one_like().maximum(count)
-    means: dict[Value, Value] = {}
-    for wrt, gradient in adjoints:
-        if wrt not in means:
-            wide = _wide(gradient)
-            label = tape.nodes()[wrt.symbol().index].name
-            total = tape.input(shape=wrt.shape, element=wide, name=label and f"{name}.{label}")
-            gather[total], clear[total] = total + gradient.to(wide), total.zero_like()
-            means[wrt] = total / batches.to(wide).broadcast(wrt.shape)
-    return Accumulation(Adjoints(adjoints.target, [(wrt, means[wrt]) for wrt, _ in adjoints]), gather, clear)
-
-
-def _wide(gradient: Value) -> Element:
-    return (gradient.element or f32).accumulator
+    means: list[tuple[Value, Value]] = []
+    for wrt, gradient in pairs:
+        wide, label = working(gradient), tape.nodes()[wrt.symbol().index].name
+        total = tape.input(shape=wrt.shape, element=wide, name=label and f"{name}.{label}")
+        gather[total], clear[total] = total + gradient.to(wide), total.zero_like()
+        means.append((wrt, total / batches.to(wide).broadcast(wrt.shape)))
+    return Accumulation(Adjoints(tape.resolve(adjoints.detach().target), means), gather, clear)

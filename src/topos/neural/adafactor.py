@@ -33,10 +33,10 @@ class Adafactor(Optimizer):
         self.limit = expect_positive(self.name, "limit", limit)
 
     def start(self, weight: Tensor) -> dict[str, Tensor]:
-        zero = weight.zero_like()
-        if weight.shape.rank != 2:
-            return {"second": zero}
-        return {"rows": zero.sum_along(1), "columns": zero.sum_along(0)}
+        if weight.shape.rank != 2 or weight.element is None:
+            return {"second": weight.zero_like()}
+        rows, columns = (Tensor.filled([extent], 0, weight.element) for extent in weight.shape)
+        return {"rows": rows, "columns": columns}
 
     def counts(self) -> dict[str, float]:
         return {"power2": 1.0}

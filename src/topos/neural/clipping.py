@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple, TypeVar
 
-from topos.graph import Adjoints, Parameters
+from topos.element import Element
+from topos.errors import KinshipError
+from topos.graph import Adjoints, Parameters, Value
 from topos.neural.limits import expect_positive
-from topos.neural.rule import widest
+from topos.neural.rule import live_pairs, widest
 
 Gradients = TypeVar("Gradients", Parameters, Adjoints)
 
@@ -21,7 +25,8 @@ def clip_by_global_norm(gradients: Gradients, limit: float) -> Gradients:
     so divided. Zeros stay zeros. One NaN or infinity among them makes all of them NaN, which no step hides.
 
     Each gradient's squares are one sum, and these are added in the parameters' recording order, in the widest
-    accumulator there is. Raises `SettingError` where the limit is not above 0.
+    accumulator there is. Adjoints come back in that order, each once. Raises `SettingError` where the limit is not
+    above 0.
 
     >>> from topos import Tape, clip_by_global_norm
     >>> network, weight = Tape.record(lambda tape: tape.parameter([4e30, 4e30, -4e30, 4e30]))
@@ -30,13 +35,23 @@ def clip_by_global_norm(gradients: Gradients, limit: float) -> Gradients:
     """
     expect_positive("clip_by_global_norm", "limit", limit)
     if isinstance(gradients, Adjoints):
-        ordered = sorted(
-            {wrt: gradient for wrt, gradient in gradients}.items(), key=lambda pair: pair[0].symbol().index
-        )
-        clip = _clip([gradient for _, gradient in ordered], limit)
-        return Adjoints(gradients.target, [(wrt, _clipped(gradient, clip)) for wrt, gradient in gradients])
-    clip = _clip([tensor for tensor in gradients.payloads() if tensor is not None], limit)
+        return _recorded(gradients, limit)
+    if not isinstance(gradients, Parameters):
+        kind = type(gradients).__name__
+        raise KinshipError(f"clip_by_global_norm: wants Parameters or Adjoints, got {kind}")
+    wide = widest(tensor for tensor in gradients.payloads() if tensor is not None)
+    clip = _clip(lambda part: [t for t in gradients.map(part).payloads() if t is not None], wide, limit)
     return gradients.map(lambda tensor: _clipped(tensor, clip))
+
+
+def _recorded(adjoints: Adjoints, limit: float) -> Adjoints:
+    target = adjoints.target
+    if not isinstance(target, Value):
+        raise KinshipError("clip_by_global_norm: wants adjoints with live values; clip them before they are detached")
+    pairs = live_pairs(target.tape, adjoints, "clip_by_global_norm")
+    gradients = [gradient for _, gradient in pairs]
+    clip = _clip(lambda part: [part(gradient) for gradient in gradients], widest(gradients), limit)
+    return Adjoints(target, [(wrt, _clipped(gradient, clip)) for wrt, gradient in pairs])
 
 
 class _Clip(NamedTuple):
@@ -47,24 +62,19 @@ class _Clip(NamedTuple):
     is_short: Any
 
 
-def _clip(parts: Sequence[Any], limit: float) -> _Clip | None:
-    """`None` where there is no number at all."""
-    wide, parts = widest(parts), [part for part in parts if part.shape.volume]
-    if not parts:
+def _clip(of_each: Callable[[Callable[[Any], Any]], list[Any]], wide: Element, limit: float) -> _Clip | None:
+    """`None` where there is no gradient; `of_each` makes a number of every gradient, in recording order."""
+    magnitudes = of_each(lambda part: _largest(part.to(wide)))
+    if not magnitudes:
         return None
-    largest = _largest(parts[0].to(wide))
-    for part in parts[1:]:
-        largest = largest.maximum(_largest(part.to(wide)))
+    largest = reduce(lambda left, right: left.maximum(right), magnitudes)
     scale = largest.select(largest, 1.0)
-    total = _squares(parts[0].to(wide), scale)
-    for part in parts[1:]:
-        total = total + _squares(part.to(wide), scale)
-    length = total.sqrt()
+    length = reduce(add, of_each(lambda part: _squares(part.to(wide), scale))).sqrt()
     return _Clip(scale, limit / length, (limit / scale).step(length))
 
 
 def _clipped(part: Any, clip: _Clip | None) -> Any:
-    if clip is None or not part.shape.volume:
+    if clip is None:
         return part
     scale, factor, is_short = (number.broadcast(part.shape) for number in clip)
     shortened = part.to(clip.scale.element) / scale * factor
@@ -72,8 +82,9 @@ def _clipped(part: Any, clip: _Clip | None) -> Any:
 
 
 def _largest(part: Any) -> Any:
-    """The largest magnitude; NaN where there is one."""
-    return part.maximum(-part).reshape([part.shape.volume]).max_along(0)
+    """The largest magnitude; NaN where there is one, and zero of nothing."""
+    volume = part.shape.volume
+    return part.maximum(-part).reshape([volume]).max_along(0) if volume else part.sum()
 
 
 def _squares(part: Any, scale: Any) -> Any:

@@ -62,7 +62,7 @@ class Optimizer:
     def common(self, counts: Numbers, rate: Any) -> dict[str, Any]:
         """What all weights of a step share, of rank 0: worked out once from the counts and the rate.
 
-        What is named as a count replaces it. It is asked for with numbers of each accumulator there is.
+        What is named as a count replaces it. It is asked for once for each element computed in.
         """
         return {"rate": rate}
 
@@ -131,6 +131,8 @@ class Optimizer:
     def tables(self, tables: Mapping[str, Parameters]) -> None:
         slots: dict[Symbol, dict[str, Tensor]] = {}
         for name, table in tables.items():
+            if not isinstance(table, Parameters):
+                raise KinshipError(f"{self.name}: wants Parameters for {name!r}, got {type(table).__name__}")
             for symbol, tensor in table:
                 if tensor is not None:
                     slots.setdefault(symbol, {})[name] = tensor

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from topos.element import Element
 from topos.errors import KinshipError
 from topos.graph import Adjoints, Node, Tape, Value
-from topos.neural.rule import stepped, widest
+from topos.neural.rule import live_pairs, stepped, widest, working
 from topos.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -21,13 +21,12 @@ def recorded_step(
     optimizer: Optimizer, tape: Tape, adjoints: Adjoints, rate: float, name: str | None
 ) -> tuple[Value, Carry]:
     """The rate, and what replaces what. Parameters are stepped in recording order, whatever order they stand in."""
-    gradients = {tape.resolve(wrt): tape.resolve(gradient) for wrt, gradient in adjoints.detach()}
-    weights = sorted(gradients, key=lambda weight: weight.symbol().index)
-    return _Recorder(optimizer, tape, weights, rate, name).step(gradients)
+    gradients = dict(live_pairs(tape, adjoints, optimizer.name))
+    return _Recorder(optimizer, tape, list(gradients), rate, name).step(gradients)
 
 
 class _Recorder:
-    """Writes one step; every number that weights share is recorded once for each rule and accumulator."""
+    """Writes one step; every number that weights share is recorded once for each rule and working element."""
 
     def __init__(self, optimizer: Optimizer, tape: Tape, weights: list[Value], rate: float, name: str | None) -> None:
         self._tape = tape
@@ -47,7 +46,7 @@ class _Recorder:
 
     def _weight(self, rule: Optimizer, weight: Value, gradient: Value) -> None:
         node = self._nodes[weight]
-        common = self._common(rule, _wide(weight))
+        common = self._common(rule, working(weight))
         kept = {
             part: self._tape.input(tensor, element=tensor.element, name=self._called(node, part))
             for part, tensor in rule.start(weight.payload()).items()
@@ -78,8 +77,3 @@ def _source(tape: Tape, weight: Value, called: str) -> Node:
     if node.opcode.name not in ("Parameter", "Input"):
         raise KinshipError(f"{called}: steps parameters and inputs, got {weight}")
     return node
-
-
-def _wide(weight: Value) -> Element:
-    assert weight.element is not None  # what a gradient was recorded of holds numbers
-    return weight.element.accumulator

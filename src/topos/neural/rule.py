@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from topos.element import Element, f32
 from topos.errors import ElementError, KinshipError, ShapeError
+from topos.graph import Adjoints, Tape, Value
 
 if TYPE_CHECKING:
     from topos.neural.optimizer import Optimizer
@@ -20,7 +21,7 @@ def stepped(
     `label` is the weight for people. Raises `ShapeError`, `ElementError` or `KinshipError` for a gradient that does
     not fit the weight and for a rule that answers something else than it started with.
     """
-    wide, called = weight.element.accumulator, rule.name
+    wide, called = working(weight), rule.name
     if gradient.shape != weight.shape:
         raise ShapeError(f"{called}: {label} has shape {weight.shape}, its gradient {gradient.shape}")
     if gradient.element not in (weight.element, wide):
@@ -32,15 +33,35 @@ def stepped(
     return answer, {name: _as(kept[name], left[name], f"{called}: {name!r} of {label}") for name in kept}
 
 
+def live_pairs(tape: Tape, adjoints: Adjoints, called: str) -> list[tuple[Value, Value]]:
+    """Each entry of adjoints, live or detached, with its gradient, once and in recording order."""
+    if not isinstance(adjoints, Adjoints):
+        raise KinshipError(f"{called}: wants Adjoints, which tape.differentiate answers, got {type(adjoints).__name__}")
+    found = sorted(dict(adjoints.detach()).items(), key=lambda pair: pair[0].index)
+    return [(tape.resolve(wrt), tape.resolve(gradient)) for wrt, gradient in found]
+
+
 def widened(numbers: Mapping[str, Any], wide: Element) -> dict[str, Any]:
     """Every number in another element."""
     return {name: number.to(wide) for name, number in numbers.items()}
 
 
 def widest(numbers: Iterable[Any], common: Element = f32) -> Element:
-    """The accumulator among these numbers' own that holds the others' numbers; that of `common` where there is none."""
-    found: list[Element] = [number.element.accumulator for number in numbers] or [common.accumulator]
+    """The working element among these numbers' own that holds the others' numbers; `common`'s where there is none."""
+    found = [working(number) for number in numbers] or [_working(common)]
     return max(found, key=lambda element: element.dtype.itemsize)
+
+
+def working(number: Any) -> Element:
+    """What a rule computes in for a tensor or value: the accumulator of its element (f32 for bf16).
+
+    A user's accumulator may know sums and products alone: there it is the element itself.
+    """
+    return _working(number.element)
+
+
+def _working(element: Element) -> Element:
+    return element.accumulator if element.accumulator.ieee else element
 
 
 def _as(before: Any, after: Any, what: str) -> Any:

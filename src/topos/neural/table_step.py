@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from topos.element import Element
 from topos.errors import KinshipError, ShapeError
 from topos.graph import Symbol
-from topos.neural.rule import stepped
+from topos.neural.rule import stepped, working
 from topos.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class TableStep:
         self._rate = rate if isinstance(rate, Tensor) else None
         self._number = rate
         self._families = {symbol.family for symbol in slots}
-        self._shared: dict[Any, Mapping[str, Tensor]] = {}
+        self._shared: dict[Any, tuple[Optimizer, Kept]] = {}  # with each rule, so that no other gets its id
 
     def of(self, symbol: Symbol, weight: Tensor, gradient: Tensor) -> Tensor:
         """The weight of one slot after the step."""
@@ -46,7 +46,7 @@ class TableStep:
 
     def _before(self, rule: Optimizer, symbol: Symbol, weight: Tensor) -> tuple[Kept, Kept]:
         """The counts of a slot, and what is kept beside it; what both start from where it was never stepped."""
-        wide = _wide(weight)
+        wide = working(weight)
         start, counts = rule.start(weight), rule.counts()
         if self._families - {symbol.family}:
             raise KinshipError(f"{rule.name}: what it remembers belongs to another spec")
@@ -59,20 +59,15 @@ class TableStep:
             raise KinshipError(f"{rule.name}: {symbol} wants {wanted} in the tables, which have {found}")
         return {name: known[name] for name in counts}, {name: known[name] for name in start}
 
-    def _common(self, rule: Optimizer, counts: Kept, weight: Tensor) -> Mapping[str, Tensor]:
-        wide = _wide(weight)
+    def _common(self, rule: Optimizer, counts: Kept, weight: Tensor) -> Kept:
+        wide = working(weight)
         key = id(rule), wide, *(tensor.numpy().tobytes() for tensor in counts.values())
         if key not in self._shared:
-            self._shared[key] = rule.common(counts, self._rate_in(wide))
-        return self._shared[key]
+            self._shared[key] = rule, rule.common(counts, self._rate_in(wide))
+        return self._shared[key][1]
 
     def _rate_in(self, wide: Element) -> Tensor:
         rate = Tensor(self._number, wide) if self._rate is None else self._rate.to(wide)
         if rate.shape.rank:
             raise ShapeError(f"{self._optimizer.name}: the rate has rank 0, got shape {rate.shape}")
         return rate
-
-
-def _wide(weight: Tensor) -> Element:
-    assert weight.element is not None  # a slot holds no selection
-    return weight.element.accumulator

@@ -11,6 +11,7 @@ from topos.element import Element, bf16, f32, f64
 from topos.errors import ToposError
 from topos.graph import Adjoints, Network, Parameters, Symbol, Tape
 from topos.neural import Optimizer, Update
+from topos.op import stack
 from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.testing.same_bits import assert_same_bits
@@ -55,6 +56,7 @@ class _Graded:
         self._make = make
         self._element = element
         self._random = np.random.default_rng(0)
+        self._recorded = make()
 
         def record(tape: Tape) -> Any:
             weights = [
@@ -62,7 +64,7 @@ class _Graded:
             ]
             gradients = [tape.input(shape=weight.shape) for weight in weights]
             pairs = list(zip(weights, gradients, strict=True))
-            return pairs, make().record(tape, Adjoints(tape.leaf(0), pairs), name="graded")
+            return pairs, self._recorded.record(tape, Adjoints(tape.leaf(0), pairs), name="graded")
 
         names: tuple[list[tuple[Symbol, Symbol]], Update]
         self.network: Network
@@ -89,7 +91,7 @@ class _Graded:
             expected = self._remembered(parameters, optimizer)
             self._same(self._found(by_hand, expected), expected, f"step {at}, interpreted, is not the step over tables")
             self._same(self._found(single, expected), expected, f"step {at}, advanced, is not the step over tables")
-        stacked = {own: np.stack([table.of(weight).numpy() for table in self.steps]) for weight, own in self.pairs}
+        stacked = {own: stack([table.of(weight) for table in self.steps], 0) for weight, own in self.pairs}
         plan.advance(several, {self.update.rate: np.array(RATES), **stacked}, steps=len(RATES))
         self._same(several.payloads(), single.payloads(), "all steps at once are not the steps one by one")
 
@@ -145,7 +147,7 @@ class _Graded:
         return f"{self._make().name} over {self._element}"
 
     def _numbers(self, shape: Sequence[int]) -> Tensor:
-        return Tensor(np.array(self._random.normal(size=tuple(shape))), f64).convert(self._element)
+        return Tensor(np.array(self._random.normal(size=tuple(shape))), self._element)
 
     def _drawn(self) -> Parameters:
         """A gradient for every slot, hard ones in the last place of each."""
@@ -157,7 +159,7 @@ class _Graded:
         hard = self._random.permutation(np.array([0.0, -0.0, np.inf, np.nan, 1e-42, 1e-20, 1e20, -1.0]))
         if shape.rank:
             numbers.reshape(-1)[: min(4, shape.volume // 2)] = hard[: min(4, shape.volume // 2)]
-        return Tensor(numbers, f64).convert(self._element)
+        return Tensor(numbers, self._element)
 
     def _remembered(self, parameters: Parameters, optimizer: Optimizer) -> dict[tuple[str, Symbol], Tensor]:
         """Every weight and everything that is kept beside one."""
@@ -174,9 +176,12 @@ class _Graded:
         if name == "weight":
             return weight
         label = self.network.node(weight).name
-        rule = self._make().rule(weight)
+        found = [rule for rule in map(self._recorded.rule, self.weights) if rule is not None]
+        rule = self._recorded.rule(weight)
         assert rule is not None  # it would have kept nothing
-        return self.network.symbol(f"graded.{name}" if name in rule.counts() else f"graded.{label}.{name}")
+        place = list({id(one): one for one in found}).index(id(rule))
+        shared = f"graded.{name}.{place}" if place else f"graded.{name}"
+        return self.network.symbol(shared if name in rule.counts() else f"graded.{label}.{name}")
 
     def _same(self, actual: object, expected: object, what: str) -> None:
         __tracebackhide__ = True
