@@ -53,7 +53,7 @@ PLUMBING = {
     "State": {"of_network", "replace"},
     "Table": {"entries", "get", "moment", "rows", "seen"},
     "Tape": {
-        *("append", "constant", "index_of", "label_at", "mark", "name_at", "over"),
+        *("absent_at", "append", "constant", "index_of", "label_at", "mark", "name_at", "over"),
         *("origin", "payload_at", "place", "reset", "row", "spec", "symbol_at", "write"),
     },
     "Tensor": {

@@ -10,6 +10,7 @@ from topos import (
     ElementError,
     KinshipError,
     RecordedError,
+    SealedError,
     Shape,
     ShapeError,
     Tape,
@@ -175,6 +176,16 @@ def test_a_selection_payload_is_a_leaf_and_nothing_else() -> None:
             ": a selection is fed to tape.selection(shape, vocab), or is a leaf"
         )
     assert len(tape) == 3
+
+
+def test_a_selection_tells_the_id_that_selects_nothing() -> None:
+    tape = Tape()
+    values = [tape.selection([2], 3), tape.selection([2], 3, absent=9), tape.input([1.0]), tape.input([1.0]) + 1]
+    values += [tape.leaf(Tensor.selection(ids, 3, absent=-1)) for ids in ([0, 1], [0, -1])]
+    assert [value.absent for value in values] == [None, 9, None, None, None, -1]
+    tape.into_network()
+    with pytest.raises(SealedError):
+        values[0].absent  # noqa: B018 - read for its error
 
 
 def test_only_a_selection_selects() -> None:

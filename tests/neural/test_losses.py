@@ -258,7 +258,7 @@ def facade_plain(tape: Tape) -> Any:
 
 def by_hand_plain(tape: Tape) -> Any:
     logits, labels = given(tape)
-    return -labels.select(logits.log_softmax(1), 0.0).sum() / 6
+    return -labels.select(logits.log_softmax(1), 0.0).sum_along(1).sum() / 6
 
 
 def facade_absent(tape: Tape) -> Any:
@@ -267,7 +267,8 @@ def facade_absent(tape: Tape) -> Any:
 
 def by_hand_absent(tape: Tape) -> Any:
     logits, labels = given(tape, absent=-1)
-    return -labels.select(logits.log_softmax(1), 0.0).sum() / tape.leaf([1] * 5).gather(labels).sum()
+    count = tape.leaf([1] * 5).gather(labels).sum()
+    return -labels.select(logits.log_softmax(1), 0.0).sum_along(1).sum() / count
 
 
 def facade_weights(tape: Tape) -> Any:
@@ -276,12 +277,28 @@ def facade_weights(tape: Tape) -> Any:
 
 def by_hand_weights(tape: Tape) -> Any:
     logits, labels = given(tape)
-    chances, weights = logits.log_softmax(1), tape.leaf([1, 2, 3, 4, 5])
+    weights = tape.leaf([1, 2, 3, 4, 5])
+    count = weights.gather(labels).sum()
+    chances = logits.log_softmax(1)
     spread = weights.broadcast_along(0, 6)
     chances = spread.select(spread * chances, 0.0)
-    picked = labels.select(chances, 0.0).sum()
-    total = picked * 0.9 + chances.sum() * 0.02
-    return -total / weights.gather(labels).sum()
+    picked = labels.select(chances, 0.0).sum_along(1).sum()
+    every = chances.sum_along(1)
+    return -(picked * 0.9 + every.sum() * 0.02) / count
+
+
+def facade_absent_smoothed(tape: Tape) -> Any:
+    return cross_entropy(*given(tape, absent=-1), smoothing=0.1)
+
+
+def by_hand_absent_smoothed(tape: Tape) -> Any:
+    logits, labels = given(tape, absent=-1)
+    present = tape.leaf([1] * 5).gather(labels)
+    count = present.sum()
+    chances = logits.log_softmax(1)
+    picked = labels.select(chances, 0.0).sum_along(1).sum()
+    every = present.select(chances.sum_along(1), 0.0)
+    return -(picked * 0.9 + every.sum() * 0.02) / count
 
 
 def facade_probabilities(tape: Tape) -> Any:
@@ -290,7 +307,7 @@ def facade_probabilities(tape: Tape) -> Any:
 
 def by_hand_probabilities(tape: Tape) -> Any:
     logits, target = tape.input(shape=[2, 3, 5]), tape.input(shape=[2, 3, 5])
-    return -target.select(target * logits.log_softmax(2), 0.0).sum() / 6
+    return -target.select(target * logits.log_softmax(2), 0.0).sum_along(2).sum() / 6
 
 
 def test_numbers_that_are_given_are_recorded_once() -> None:
@@ -298,7 +315,7 @@ def test_numbers_that_are_given_are_recorded_once() -> None:
     cross_entropy(tape.input(shape=[2, 5]), CHANCES[0][:2], weights=WEIGHTS)
     binary_cross_entropy(tape.input(shape=[5]), [1] * 5)
     assert [node.shape for node in tape.nodes() if node.opcode.name == "Leaf" and node.shape.rank] == [
-        *([5], [2, 5], [5], [5], [5])
+        *([2, 5], [5], [5], [5], [5])
     ]
 
 
@@ -351,6 +368,7 @@ PAIRS = {
     "cross entropy": (facade_plain, by_hand_plain),
     "cross entropy, absent ids": (facade_absent, by_hand_absent),
     "cross entropy, weights and smoothing": (facade_weights, by_hand_weights),
+    "cross entropy, absent ids and smoothing": (facade_absent_smoothed, by_hand_absent_smoothed),
     "cross entropy, probabilities": (facade_probabilities, by_hand_probabilities),
     "binary cross entropy": (facade_binary, by_hand_binary),
     "mean squared error": (facade_squared, by_hand_squared),

@@ -325,3 +325,9 @@ def test_the_ids_of_a_selection_are_not_written_to() -> None:
         selection.ids[0] = 2  # type: ignore[index]
     given[0] = 2
     assert selection.numpy().tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+
+
+def test_a_selection_tells_whether_an_id_of_it_selects_nothing() -> None:
+    assert Tensor.selection([0, 7], 3, absent=7).absent == -1
+    assert Tensor.selection([0, 1], 3, absent=7).absent is None
+    assert Tensor([0.0, -1.0]).absent is None

@@ -24,8 +24,8 @@ def cross_entropy(logits: Operand, target: Any, *, weights: Any = None, smoothin
     makes `t` into `(1 - smoothing) * t + smoothing / classes` (Szegedy et al., "Rethinking the inception architecture
     for computer vision", 2016), so that no logit may be `-inf` then.
 
-    Summed over all rows and classes at once, in row-major order. Raises `ShapeError` for shapes that do not fit,
-    `SettingError` for a `smoothing` outside `[0, 1]`.
+    Terms are summed along the classes of each row, and those sums over the rows. Raises `ShapeError` for shapes that do
+    not fit, `SettingError` for a `smoothing` outside `[0, 1]`.
 
     >>> cross_entropy(Tensor([[2.0, 0.0], [0.0, 0.0]]), Tensor.selection([0, 1], 2))
     Tensor(0.4100376, f32)
@@ -38,16 +38,19 @@ def cross_entropy(logits: Operand, target: Any, *, weights: Any = None, smoothin
     weights = None if weights is None else _class_weights(logits, weights)
     classes, is_selection = logits.shape[-1], target.element is None
     scores = logits.reshape([_volume(logits), classes]) if is_selection and logits.shape.rank != 2 else logits
+    target, weights = _placed(logits, target), None if weights is None else _placed(logits, weights).to(logits.element)
+    present = _present(scores, target) if is_selection and target.absent is not None else None
+    count = _count(scores, target, weights, present)  # before the scores are read, so that one loop can do with them
     chances = scores.log_softmax(-1)
     if weights is not None:
-        weights = _placed(logits, weights).to(logits.element)
         spread = weights.broadcast_to(scores.shape)
         chances = spread.select(spread * chances, 0.0)
-    target = _placed(logits, target)
-    total = target.select(chances if is_selection else target * chances, 0.0).sum()
+    total = target.select(chances if is_selection else target * chances, 0.0).sum_along(-1).sum()
     if smoothing:
-        total = total * (1.0 - smoothing) + _everywhere(chances, target) * (smoothing / max(1, classes))
-    loss: Operand = -total / _count(total, scores, target, weights)
+        every = chances.sum_along(-1)
+        every = every if present is None else present.select(every, 0.0)
+        total = total * (1.0 - smoothing) + every.sum() * (smoothing / max(1, classes))
+    loss: Operand = -total / (total.counted(_volume(scores)) if count is None else count)
     return loss
 
 
@@ -141,22 +144,13 @@ def _volume(logits: Any) -> int:
     return int(logits.shape.without_axis(-1).volume)
 
 
-def _everywhere(chances: Any, target: Any) -> Any:
-    """The sum over all classes of the rows that count."""
-    if target.element is not None or target.absent is None:
-        return chances.sum()
-    return _present(chances, target).select(chances.sum_along(1), 0.0).sum()
-
-
-def _count(total: Any, scores: Any, target: Any, weights: Any) -> Any:
-    """What the sum is divided by, of rank 0."""
-    if weights is not None and target.element is None:
+def _count(scores: Any, target: Any, weights: Any, present: Any) -> Any:
+    """What the sum is divided by, of rank 0, where it is not the number of rows."""
+    if weights is None:
+        return None if present is None else present.sum()
+    if target.element is None:
         return weights.gather(target).sum()
-    if weights is not None:
-        return (target * weights.broadcast_to(scores.shape)).sum()
-    if target.element is None and target.absent is not None:
-        return _present(scores, target).sum()
-    return total.counted(_volume(scores))
+    return (target * weights.broadcast_to(scores.shape)).sum()
 
 
 def _present(scores: Any, target: Any) -> Any:

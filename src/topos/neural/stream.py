@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from topos.element import f64
+from topos.engine import Numerics
 from topos.errors import SettingError
+from topos.tensor import Tensor
 
 GAMMA = 0x9E3779B97F4A7C15
 """What the state of the generator grows by from draw to draw: the odd integer next to `2**64 / golden ratio`."""
@@ -95,13 +97,14 @@ class Stream:
 
     def _normals(self, count: int) -> Array:
         drawn = self.reals(2 * count)
-        with np.errstate(all="ignore"):
-            return np.sqrt(-2.0 * f64.ln(1.0 - drawn[0::2])) * f64.cos((2.0 * math.pi) * drawn[1::2])
+        with Numerics.exactly():  # the defining bits, whoever computes: many are a native kernel's work
+            u, v = (Tensor(np.ascontiguousarray(drawn[part::2]), f64) for part in (0, 1))
+            return (((1.0 - u).ln() * -2.0).sqrt() * (v * (2.0 * math.pi)).cos()).numpy()
 
     @staticmethod
     def _pieces(count: int, draw: Any) -> Array:
         if count <= _PIECE:
-            return np.asarray(draw(count))
+            return np.array(draw(count))
         result = np.empty(count)
         for start in range(0, count, _PIECE):
             result[start : start + _PIECE] = draw(min(_PIECE, count - start))

@@ -17,7 +17,7 @@ def normal(seed: int, scale: float = 1.0) -> Seeded:
 
 
 def truncated_normal(seed: int, scale: float = 1.0, limit: float = 2.0) -> Seeded:
-    """Normal as above, but nothing beyond `limit` standard deviations: what is drawn there is passed over.
+    """Normal within `limit` times `scale` of 0: what is drawn beyond is passed over.
 
     What is left deviates by less than `scale` (0.88 of it for a limit of 2). Raises `SettingError` for a limit that is
     not positive.
