@@ -20,6 +20,7 @@ from topos.element import Element, Emittable, Native, bf16, f32, f64
 from topos.engine import BoundEntry, Entry, Finding, Gradients, Numerics, Pattern, Plan, Report, Run, State
 from topos.errors import (
     BackendUnavailable,
+    CheckpointError,
     ConsumedError,
     ElementError,
     EmissionError,
@@ -35,9 +36,10 @@ from topos.errors import (
     UnobservedError,
 )
 from topos.graph import Adjoints, Field, Network, Node, Parameters, Symbol, Tape, Trace, Value, detach
-from topos.neural import Linear, Module, init, named_parameters, parameters
+from topos.neural import Linear, Module, checkpoint, init, named_parameters, parameters
 from topos.op import Composites, MapOperation, Opcode, Recordable, concat, einsum, stack, where
 from topos.shape import Shape
+from topos.storage import Loaded, TensorFile, load, load_tensors, save, save_tensors
 from topos.tensor import Services, Tensor
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "Backend",
     "BackendUnavailable",
     "BoundEntry",
+    "CheckpointError",
     "Composites",
     "ConsumedError",
     "Coverage",
@@ -64,6 +67,7 @@ __all__ = [
     "Gradients",
     "KinshipError",
     "Linear",
+    "Loaded",
     "MapOperation",
     "Module",
     "Native",
@@ -92,12 +96,14 @@ __all__ = [
     "Tape",
     "Task",
     "Tensor",
+    "TensorFile",
     "ToposError",
     "Trace",
     "UnobservedError",
     "Value",
     "__version__",
     "bf16",
+    "checkpoint",
     "compiles",
     "concat",
     "detach",
@@ -105,9 +111,13 @@ __all__ = [
     "f32",
     "f64",
     "init",
+    "load",
+    "load_tensors",
     "named_parameters",
     "parameters",
     "reference",
+    "save",
+    "save_tensors",
     "stack",
     "threads",
     "where",

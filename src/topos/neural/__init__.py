@@ -4,8 +4,8 @@ Reading order: `module` (what a model is made of), `sources` (where its paramete
 losses, optimizers and files, in any order.
 """
 
-from topos.neural import init
+from topos.neural import checkpoint, init
 from topos.neural.linear import Linear
 from topos.neural.module import Module, named_parameters, parameters
 
-__all__ = ["Linear", "Module", "init", "named_parameters", "parameters"]
+__all__ = ["Linear", "Module", "checkpoint", "init", "named_parameters", "parameters"]
