@@ -137,7 +137,9 @@ def load_tensors_again(folder: Path) -> topos.TensorFile:
 
 
 def test_a_tensor_that_does_not_lie_on_its_boundary_is_copied(tmp_path: Path) -> None:
-    header = b'{"o":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}}'
+    header = (
+        b'{"o":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}}'
+    )
     path = tmp_path / "x"
     path.write_bytes(len(header).to_bytes(8, "little") + header + b"\x07" + np.array([1.5, -2], np.float32).tobytes())
     found = load_tensors(path)["a"]
@@ -230,8 +232,12 @@ def test_the_new_file_has_the_mode_of_the_old_one_and_stands_where_a_link_leads(
 
 def test_importing_topos_reads_no_json_and_no_safetensors() -> None:
     code = "import sys, topos; print(sorted({'json', 'safetensors', 'mmap'} & set(sys.modules)))"
-    plain = subprocess.run([sys.executable, "-c", "import sys, numpy, ml_dtypes; print('json' in sys.modules)"],
-                           capture_output=True, text=True, check=True).stdout
+    plain = subprocess.run(
+        [sys.executable, "-c", "import sys, numpy, ml_dtypes; print('json' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "safetensors" not in answer
     assert ("json" in answer) <= (plain == "True\n")

@@ -40,12 +40,12 @@ class _Slot(NamedTuple):
     paths: list[str]
     label: str | None
     symbol: Symbol
-    held: Tensor
+    tensor: Tensor
 
 
 def snapshot(tables: Tables) -> dict[str, Tensor]:
     """The entries of a table by their position: `"0"`, `"1"`, ... in recording order; absent ones have none."""
-    return {slot.paths[0]: slot.held for slot in _slots(tables, None)}
+    return {slot.paths[0]: slot.tensor for slot in _slots(tables, None)}
 
 
 def named_snapshot(tables: Tables, names: Names) -> dict[str, Tensor]:
@@ -53,7 +53,7 @@ def named_snapshot(tables: Tables, names: Names) -> dict[str, Tensor]:
 
     Raises `KinshipError` for a symbol that the table does not cover, `CheckpointError` for a name that stands twice.
     """
-    return {slot.paths[0]: slot.held for slot in _slots(tables, names)}
+    return {slot.paths[0]: slot.tensor for slot in _slots(tables, names)}
 
 
 def restore(
@@ -107,7 +107,7 @@ def _restored(
         if not given:
             missing.append(slot)
         elif not reasons:
-            held = slot.held.element
+            held = slot.tensor.element
             tensor = next(iter(given.values()))
             found.setdefault(slot.label, {})[slot.symbol] = tensor.convert(held) if held is not None else tensor
     refused = {path: reason for path, reason in mismatched.items() if path not in skip}
@@ -123,9 +123,9 @@ def _reasons(slot: _Slot, given: Mapping[str, Tensor], convert: bool) -> dict[st
     first = next(iter(given.items()), None)
     for path, tensor in given.items():
         assert first is not None
-        if tensor.shape != slot.held.shape or (tensor.element is not slot.held.element and not convert):
-            rounds = "; convert=True rounds it" if tensor.shape == slot.held.shape else ""
-            found[path] = f"wants {_facts(slot.held)}, got {_facts(tensor)}{rounds}"
+        if tensor.shape != slot.tensor.shape or (tensor.element is not slot.tensor.element and not convert):
+            rounds = "; convert=True rounds it" if tensor.shape == slot.tensor.shape else ""
+            found[path] = f"wants {_facts(slot.tensor)}, got {_facts(tensor)}{rounds}"
         elif tensor.element is not first[1].element or tensor.numpy().tobytes() != first[1].numpy().tobytes():
             found[path] = f"is tied to {first[0]}, and has other bits"
     return found
@@ -140,7 +140,7 @@ def _filled(tables: Tables, found: Mapping[str | None, Mapping[Symbol, Tensor]])
 def _error(
     saved: Mapping[str, Any], missing: list[_Slot], extra: list[str], mismatched: Mapping[str, str]
 ) -> CheckpointError:
-    rows = [("missing", " or ".join(slot.paths), _facts(slot.held)) for slot in missing]
+    rows = [("missing", " or ".join(slot.paths), _facts(slot.tensor)) for slot in missing]
     rows += [("extra", path, _saved_facts(saved, path)) for path in extra]
     rows += [("mismatched", path, reason) for path, reason in mismatched.items()]
     width = max(len(path) for _, path, _ in rows)

@@ -73,8 +73,9 @@ class Found:
     def _dense(self, name: str, shape: Shape, element: Element) -> Tensor:
         key = name, shape, element
         if key not in self._known:
+            stored = self._array(name)
             try:
-                array = as_element(self._array(name), element)
+                array = as_element(stored, element)
             except CheckpointError as error:
                 raise CheckpointError(f"tensor {name!r}: {error}") from None
             if array.shape != shape:

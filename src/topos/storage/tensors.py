@@ -15,7 +15,7 @@ from topos.element.element import Array
 from topos.errors import CheckpointError, ElementError, restated
 from topos.shape import Shape
 from topos.storage.dtypes import DTYPES, little
-from topos.storage.header import Header, Record, read_header
+from topos.storage.header import Header, read_header
 from topos.storage.writing import write
 from topos.tensor import Tensor
 from topos.tensor.memory import owned
@@ -84,9 +84,8 @@ class TensorFile(Mapping[str, Tensor]):
         """A tensor's dtype as the format calls it: `F32`."""
         return self._header.records[name].code
 
-    def record(self, name: str) -> Record | None:
-        """Where a tensor lies, or `None`."""
-        return self._header.records.get(name)
+    def __contains__(self, name: object) -> bool:
+        return name in self._header.records
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._header.records)
