@@ -16,6 +16,8 @@ from topos.neural.module import Module
 from topos.storage import TensorFile
 from topos.tensor import Tensor
 
+__all__ = ["Restored", "named_restore", "named_snapshot", "restore", "snapshot"]
+
 Table = Parameters | State | Field
 Tables = Table | Mapping[str, Table]
 """One table, or several by label (weights and moments), whose names then begin with their labels."""
