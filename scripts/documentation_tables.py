@@ -60,6 +60,7 @@ PLUMBING = {
         *("address", "among", "apply", "awaited", "counted", "dense", "expect", "held", "is_complete", "mark", "of"),
         *("of_ids", "one_like", "reset", "zero_like"),
     },
+    "TensorFile": {"held"},
     "ToposError": {"placed"},
     "Trace": {"apply", "counted", "element", "mark", "one_like", "recording", "reset", "shape", "zero_like"},
 }

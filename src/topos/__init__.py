@@ -20,6 +20,7 @@ from topos.element import Element, Emittable, Native, Sample, bf16, f32, f64
 from topos.engine import BoundEntry, Entry, Finding, Gradients, Numerics, Pattern, Plan, Report, Run, State
 from topos.errors import (
     BackendUnavailable,
+    CheckpointError,
     ConsumedError,
     ElementError,
     EmissionError,
@@ -67,6 +68,7 @@ from topos.neural import (
     average_pool,
     binary_cross_entropy,
     causal_mask,
+    checkpoint,
     clip_by_global_norm,
     conv1d,
     conv2d,
@@ -87,6 +89,7 @@ from topos.neural import (
 )
 from topos.op import Composites, MapOperation, Opcode, Recordable, concat, einsum, stack, where
 from topos.shape import Shape
+from topos.storage import Loaded, TensorFile, load, load_tensors, save, save_tensors
 from topos.tensor import Services, Tensor
 
 __all__ = [
@@ -101,6 +104,7 @@ __all__ = [
     "BackendUnavailable",
     "BatchNorm",
     "BoundEntry",
+    "CheckpointError",
     "Composites",
     "ConsumedError",
     "Conv1d",
@@ -128,6 +132,7 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "Lion",
+    "Loaded",
     "MapOperation",
     "Mlp",
     "Module",
@@ -166,6 +171,7 @@ __all__ = [
     "Tape",
     "Task",
     "Tensor",
+    "TensorFile",
     "ToposError",
     "Trace",
     "UnobservedError",
@@ -177,6 +183,7 @@ __all__ = [
     "bf16",
     "binary_cross_entropy",
     "causal_mask",
+    "checkpoint",
     "clip_by_global_norm",
     "compiles",
     "concat",
@@ -192,12 +199,16 @@ __all__ = [
     "global_max_pool",
     "huber",
     "init",
+    "load",
+    "load_tensors",
     "max_pool",
     "mean_absolute_error",
     "mean_squared_error",
     "named_parameters",
     "parameters",
     "reference",
+    "save",
+    "save_tensors",
     "scaled_dot_product",
     "schedule",
     "sinusoids",

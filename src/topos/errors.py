@@ -64,6 +64,10 @@ class EmissionError(ToposError, TypeError):
     """A node that has no spelling in the text that was asked for."""
 
 
+class CheckpointError(ToposError, ValueError):
+    """A file that is malformed or of a later version, what no file holds, or saved tensors that do not fit a table."""
+
+
 class ExactnessError(ToposError):
     """The machine is in a state in which the promised bits cannot be computed."""
 

@@ -258,7 +258,7 @@ def test_what_is_no_symbol_is_told_apart() -> None:
 
 
 def subjects() -> dict[str, tuple[Any, str]]:
-    spec = "is neither copied nor pickled: the spec is written once"
+    copied = "is neither copied nor pickled"
     tape, x, loss = recorded()
     symbol = loss.symbol()
     network = seal(recorded()[0])
@@ -267,11 +267,11 @@ def subjects() -> dict[str, tuple[Any, str]]:
     plan = seal(other).entry(other_symbol).lower()
     assert symbol.index == other_symbol.index
     return {
-        "tape": (tape, f"a Tape {spec}"),
-        "network": (network, f"a Network {spec}"),
+        "tape": (tape, f"a Tape {copied}; seal it, and topos.save(path, network) writes it"),
+        "network": (network, f"a Network {copied}; topos.save(path, network) writes it to a file"),
         "plan": (
             plan,
-            "a Plan is derived from its spec and is neither copied nor pickled",
+            f"a Plan {copied}; topos.save(path, network, entries=...) writes what it is made of",
         ),
         "value": (x, "a Value is bound to its tape and is neither copied nor pickled; take .symbol()"),
     }

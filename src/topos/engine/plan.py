@@ -276,7 +276,9 @@ class Plan:
         return self._answer({index: _stacked(tensors) for index, tensors in series.items()}, watched)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Plan is derived from its spec and is neither copied nor pickled")
+        raise TypeError(
+            "a Plan is neither copied nor pickled; topos.save(path, network, entries=...) writes what it is made of"
+        )
 
     def __repr__(self) -> str:
         return f"Plan({len(self._rows)} of {self._length} nodes, {len(self._readable)} readable)"

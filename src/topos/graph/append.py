@@ -31,10 +31,11 @@ def append(tape: Recording, opcode: Opcode, operands: tuple[Any, ...]) -> int:
             indices.append(operand.index)
         else:
             return _append_plain(tape, spec, opcode, operands)
-    return _append_row(spec, opcode, indices, tape.origin)
+    return append_row(spec, opcode, indices, tape.origin)
 
 
-def _append_row(spec: Spec, opcode: Opcode, indices: list[int], origin: int | None) -> int:
+def append_row(spec: Spec, opcode: Opcode, indices: list[int], origin: int | None) -> int:
+    """Appends an instruction over rows of the spec, after its rules have checked them; answers its row."""
     operands = [spec.rows[index] for index in indices]
     try:
         shape = opcode.result_shape([row.shape for row in operands])
@@ -68,7 +69,7 @@ def _append_plain(tape: Recording, spec: Spec, opcode: Opcode, operands: tuple[A
             index if index is not None else _leaf(tape, spec, payload, spread if is_number(operand) else None)
             for operand, payload, index in zip(operands, payloads, recorded, strict=True)
         ]
-        return _append_row(spec, opcode, indices, tape.origin)
+        return append_row(spec, opcode, indices, tape.origin)
     except BaseException:
         spec.truncate(mark)
         raise
@@ -76,7 +77,7 @@ def _append_plain(tape: Recording, spec: Spec, opcode: Opcode, operands: tuple[A
 
 def _leaf(tape: Recording, spec: Spec, payload: Tensor, spread: Shape | None) -> int:
     index = tape.place(LEAF, payload)
-    return _append_row(spec, Broadcast(spread), [index], tape.origin) if spread else index
+    return append_row(spec, Broadcast(spread), [index], tape.origin) if spread else index
 
 
 def _tensor(operand: Any, element: Element, opcode: Opcode) -> Tensor:

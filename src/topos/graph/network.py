@@ -129,7 +129,7 @@ class Network:
         return self._spec
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Network is neither copied nor pickled: the spec is written once")
+        raise TypeError("a Network is neither copied nor pickled; topos.save(path, network) writes it to a file")
 
     def __repr__(self) -> str:
         return (

@@ -73,6 +73,17 @@ class Table:
         pairs = ((i, own, other.get(i)) for i, own in self.entries.items())
         return self._with({i: None if a is None or b is None else Tensor(fused(function, a, b)) for i, a, b in pairs})
 
+    def with_payloads(self, payloads: Mapping[Symbol, Any]) -> Self:
+        """The table with some entries replaced, each by a payload of its shape, rounded once to its element."""
+        if not isinstance(payloads, Mapping):
+            raise KinshipError(f"{self._noun}: wants a mapping from symbols to payloads, got {type(payloads).__name__}")
+        entries = dict(self.entries)
+        for symbol, payload in payloads.items():
+            index = self._index(symbol)
+            held = entries[index]
+            entries[index] = Tensor(payload) if held is None else fitted(payload, held, f"{self._noun}: {symbol}")
+        return self._with(entries)
+
     def scale(self, number: float) -> Self:
         """Every tensor times a number, rounded once to the tensor's element before."""
         return self.map(lambda tensor: tensor * number)
@@ -163,17 +174,6 @@ class Parameters(Table):
                 symbol = Symbol(self.family, index)
                 answer = fused(partial(rule, symbol), weight, gradient)
                 entries[index] = fitted(answer, weight, f"step: {symbol}")
-        return self._with(entries)
-
-    def with_payloads(self, payloads: Mapping[Symbol, Any]) -> Parameters:
-        """The table with some slots replaced, each by a payload of its slot's shape, rounded once to its element."""
-        if not isinstance(payloads, Mapping):
-            raise KinshipError(f"parameters: wants a mapping from symbols to payloads, got {type(payloads).__name__}")
-        entries = dict(self.entries)
-        for symbol, payload in payloads.items():
-            index = self._index(symbol)
-            held = entries[index]
-            entries[index] = Tensor(payload) if held is None else fitted(payload, held, f"parameters: {symbol}")
         return self._with(entries)
 
     def carried(self, network: Network) -> Parameters:

@@ -204,7 +204,7 @@ class Tape(Recording):
         return Value(self, index)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Tape is neither copied nor pickled: the spec is written once")
+        raise TypeError("a Tape is neither copied nor pickled; seal it, and topos.save(path, network) writes it")
 
     def __repr__(self) -> str:
         return (

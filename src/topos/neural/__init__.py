@@ -4,7 +4,7 @@ Reading order: `module` (what a model is made of), `sources` (where its paramete
 losses, optimizers and files, in any order.
 """
 
-from topos.neural import data, init, schedule
+from topos.neural import checkpoint, data, init, schedule
 from topos.neural.accumulation import Accumulation, accumulate
 from topos.neural.activation import Activation
 from topos.neural.adafactor import Adafactor
@@ -60,6 +60,7 @@ __all__ = [
     "average_pool",
     "binary_cross_entropy",
     "causal_mask",
+    "checkpoint",
     "clip_by_global_norm",
     "conv1d",
     "conv2d",

@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import topos
 from topos.backend.native import cache
 from topos.backend.native.compiler import circumstances
 from topos.backend.native.target import Target
@@ -80,7 +79,7 @@ def _fact(fact: Any) -> str:
 @once
 def _sources() -> str:
     """The state of the code that makes programs: the facts of its files that Python goes by for its bytecode."""
-    folder = Path(topos.__file__).parent
+    folder = Path(__file__).parents[2]
     return repr(sorted(_files(folder))) if folder.is_dir() else ""
 
 
