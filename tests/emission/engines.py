@@ -144,10 +144,43 @@ def compile(text: str, arguments: Arrays) -> list[np.ndarray]:
     return [np.asarray(one[0]) for one in found.disassemble_into_single_device_arrays()]
 
 
+_programs: dict[str, Any] = {}
+
+
+def iree(text: str, arguments: Arrays) -> list[np.ndarray]:
+    """By IREE, on the CPU; the last module is kept."""
+    from iree import runtime
+
+    if text not in _programs:
+        _programs.clear()
+        context = runtime.SystemContext(config=runtime.Config("local-sync"))
+        context.add_vm_module(runtime.VmModule.copy_buffer(context.instance, _translated(text)))
+        _programs[text] = context.modules.topos.main
+    found = _programs[text](*arguments)
+    return [np.asarray(one) for one in (found if isinstance(found, tuple | list) else [found])]
+
+
+def _translated(text: str) -> bytes:
+    from iree.compiler.api import Output, Session, Source
+
+    session = Session()
+    session.set_flags(
+        "--iree-hal-target-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host", "--iree-input-demote-f64-to-f32=false"
+    )
+    invocation, output = session.invocation(), Output.open_membuffer()
+    invocation.enable_console_diagnostics()
+    invocation.parse_source(Source.wrap_buffer(session, text.encode() + b"\0"))
+    if not invocation.execute():
+        raise ValueError("the module is not taken")
+    invocation.output_vm_bytecode(output)
+    return bytes(output.map_memory())
+
+
 ENGINES: dict[str, Callable[[str, Arrays], list[np.ndarray]]] = {
     "verify": verify,
     "interpret": interpret,
     "compile": compile,
+    "iree": iree,
 }
 
 
