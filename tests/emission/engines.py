@@ -25,7 +25,7 @@ class Engines:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, engine: str, text: str, arguments: Arrays = ()) -> list[np.ndarray]:
+    def run(self, engine: str, text: str | bytes, arguments: Arrays = ()) -> list[np.ndarray]:
         """Has an engine (`verify`, `interpret` or `compile`) take a module and run it over arguments."""
         if self._process is None:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -61,7 +61,7 @@ def _received(dtype: str, array: np.ndarray) -> np.ndarray:
     return array.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else array
 
 
-def _parsed(text: str) -> tuple[Any, Any]:
+def _parsed(text: str | bytes) -> tuple[Any, Any]:
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import chlo, stablehlo
@@ -94,6 +94,15 @@ def interpret(text: str, arguments: Arrays) -> list[np.ndarray]:
         passmanager.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(module.operation)
         found = stablehlo.eval_module(module, [_attribute(ir, array) for array in arguments])
         return [_array(ir, attribute) for attribute in found]
+
+
+def portable(artifact: bytes, arguments: Arrays) -> list[np.ndarray]:
+    """A portable artifact, read back and interpreted."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    context, module = _parsed(stablehlo.deserialize_portable_artifact_str(artifact))
+    with context:
+        return interpret(str(module), arguments)
 
 
 def _attribute(ir: Any, array: np.ndarray) -> Any:
@@ -176,9 +185,10 @@ def _translated(text: str) -> bytes:
     return bytes(output.map_memory())
 
 
-ENGINES: dict[str, Callable[[str, Arrays], list[np.ndarray]]] = {
+ENGINES: dict[str, Callable[[Any, Arrays], list[np.ndarray]]] = {
     "verify": verify,
     "interpret": interpret,
+    "portable": portable,
     "compile": compile,
     "iree": iree,
 }

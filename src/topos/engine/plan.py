@@ -196,7 +196,7 @@ class Plan:
         names the formulas for which they are. `locations` adds the user's file and line to each operation. Raises
         `EmissionError` that names the node for what cannot be written.
         """
-        emitted = import_module("topos.emission").emitted
+        emitted = import_module("topos.emission.module").emitted
         return str(emitted(self._spec, self._length, self._rows, self.entry, raises, locations))
 
     def profile(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Any:
