@@ -16,7 +16,7 @@ from typing import Any
 from documentation_rules import rules
 
 import topos
-from topos import op, testing
+from topos import emission, op, testing
 from topos.backend.repertoire import COMPOSITIONS
 from topos.op import Opcode
 
@@ -106,7 +106,8 @@ def api() -> str:
     for stage, names in public_names().items():
         parts.append(f"## {STAGES.get(stage, stage)}")
         parts += [_entry(name, getattr(topos, name)) for name in names]
-    parts += ["## topos.testing", first_line(testing), "\n".join(_listed(testing))]
+    for module in (emission, testing):
+        parts += [f"## {module.__name__}", first_line(module), "\n".join(_listed(module))]
     return "\n\n".join(parts)
 
 

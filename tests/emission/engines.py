@@ -25,7 +25,7 @@ class Engines:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, engine: str, text: str, arguments: Arrays = ()) -> list[np.ndarray]:
+    def run(self, engine: str, text: str | bytes, arguments: Arrays = ()) -> list[np.ndarray]:
         """Has an engine (`verify`, `interpret` or `compile`) take a module and run it over arguments."""
         if self._process is None:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -61,7 +61,7 @@ def _received(dtype: str, array: np.ndarray) -> np.ndarray:
     return array.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else array
 
 
-def _parsed(text: str) -> tuple[Any, Any]:
+def _parsed(text: str | bytes) -> tuple[Any, Any]:
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import chlo, stablehlo
@@ -94,6 +94,15 @@ def interpret(text: str, arguments: Arrays) -> list[np.ndarray]:
         passmanager.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(module.operation)
         found = stablehlo.eval_module(module, [_attribute(ir, array) for array in arguments])
         return [_array(ir, attribute) for attribute in found]
+
+
+def portable(artifact: bytes, arguments: Arrays) -> list[np.ndarray]:
+    """A portable artifact, read back and interpreted."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    context, module = _parsed(stablehlo.deserialize_portable_artifact_str(artifact))
+    with context:
+        return interpret(str(module), arguments)
 
 
 def _attribute(ir: Any, array: np.ndarray) -> Any:
@@ -144,10 +153,44 @@ def compile(text: str, arguments: Arrays) -> list[np.ndarray]:
     return [np.asarray(one[0]) for one in found.disassemble_into_single_device_arrays()]
 
 
-ENGINES: dict[str, Callable[[str, Arrays], list[np.ndarray]]] = {
+_programs: dict[str, Any] = {}
+
+
+def iree(text: str, arguments: Arrays) -> list[np.ndarray]:
+    """By IREE, on the CPU; the last module is kept."""
+    from iree import runtime
+
+    if text not in _programs:
+        _programs.clear()
+        context = runtime.SystemContext(config=runtime.Config("local-sync"))
+        context.add_vm_module(runtime.VmModule.copy_buffer(context.instance, _translated(text)))
+        _programs[text] = context.modules.topos.main
+    found = _programs[text](*arguments)
+    return [np.asarray(one) for one in (found if isinstance(found, tuple | list) else [found])]
+
+
+def _translated(text: str) -> bytes:
+    from iree.compiler.api import Output, Session, Source
+
+    session = Session()
+    session.set_flags(
+        "--iree-hal-target-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host", "--iree-input-demote-f64-to-f32=false"
+    )
+    invocation, output = session.invocation(), Output.open_membuffer()
+    invocation.enable_console_diagnostics()
+    invocation.parse_source(Source.wrap_buffer(session, text.encode() + b"\0"))
+    if not invocation.execute():
+        raise ValueError("the module is not taken")
+    invocation.output_vm_bytecode(output)
+    return bytes(output.map_memory())
+
+
+ENGINES: dict[str, Callable[[Any, Arrays], list[np.ndarray]]] = {
     "verify": verify,
     "interpret": interpret,
+    "portable": portable,
     "compile": compile,
+    "iree": iree,
 }
 
 

@@ -1,9 +1,10 @@
 """A plan as StableHLO text, for parsers, interpreters and compilers that are not ours. Needs no dependency.
 
 In reading order: `text` (named values and who writes them), `literals` (constants), `words` (an element's arithmetic),
-`site` (a node and its operands), one file per kind of instruction, `sources`, and `module`, which is the whole.
+`site` (a node and its operands), one file per kind of instruction, `raises` (compositions as one operation), `sources`,
+and `module`, which is the whole. `portable` has it in a form for other versions, and needs an extra.
 """
 
-from topos.emission.module import emitted
+from topos.emission.portable import portable
 
-__all__ = ["emitted"]
+__all__ = ["portable"]

@@ -17,10 +17,9 @@ def dense(array: Array) -> str:
     """`dense<...>` of an array: one number where all are the same bits, a nested list, or its bytes."""
     if not array.size:
         return "dense<>"
+    if _is_repeated(array):
+        return f"dense<{number(array[(0,) * array.ndim])}>"
     held = np.ascontiguousarray(array)
-    first = held.reshape(-1)[0]
-    if held.size == 1 or held.tobytes() == first.tobytes() * held.size:
-        return f"dense<{number(first)}>"
     if held.size <= LISTED:
         return f"dense<{_listed(held)}>"
     little = held.astype(held.dtype.newbyteorder("<"), copy=False)
@@ -47,6 +46,14 @@ def _short(value: Any, plain: float) -> str:
     """The shortest decimal of a binary32, if it still is that number when it was read as binary64 first."""
     text = str(value)
     return text if np.float32(float(text)) == value else repr(plain)
+
+
+def _is_repeated(array: Array) -> bool:
+    """Whether every place has the same bits; one that is stored once is not read place by place."""
+    if all(extent == 1 or not stride for extent, stride in zip(array.shape, array.strides, strict=True)):
+        return True
+    patterns = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+    return bool((patterns == patterns[(0,) * array.ndim]).all())
 
 
 def _is_little(value: Any) -> bool:

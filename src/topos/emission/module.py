@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from topos.emission.elementwise import cast, elementwise
 from topos.emission.indexing import gather, matmul, scatter
 from topos.emission.movement import MOVEMENT
-from topos.emission.raises import RAISES, elected
+from topos.emission.raises import RAISES, Raising, elected
 from topos.emission.reductions import REDUCTIONS
 from topos.emission.site import Operand, Picks, Site, type_of
 from topos.emission.sources import argument, arguments, source
 from topos.emission.text import Named, Writer
 from topos.emission.words import Words
 from topos.engine.entry import Entry
-from topos.engine.pattern.elect import NOTHING, Election
+from topos.engine.pattern.elect import Election
+from topos.engine.pattern.match import Match
 from topos.errors import EmissionError
 from topos.graph.place import Place, line
 from topos.graph.spec import Spec
@@ -31,15 +32,18 @@ KINDS.update(REDUCTIONS)
 
 
 def emitted(
-    spec: Spec, length: int, rows: Sequence[int], entry: Entry, raises: bool = True, locations: bool = False
+    spec: Spec,
+    length: int,
+    rows: Sequence[int],
+    entry: Entry,
+    raises: bool | Iterable[str] = True,
+    locations: bool = False,
 ) -> str:
     """The module of a schedule over the first `length` rows: what `Plan.emit_stablehlo` promises.
 
     Raises `EmissionError` that names the first node which cannot be written.
     """
-    election = elected(spec, length, rows, entry) if raises else NOTHING
-    left = [row for row in rows if row not in election.fused]
-    return _Module(spec, locations, election).text(left, entry)
+    return _Module(spec, locations, elected(spec, length, rows, entry, raises)).text(rows, entry)
 
 
 class _Module:
@@ -47,7 +51,7 @@ class _Module:
 
     def __init__(self, spec: Spec, locations: bool, election: Election) -> None:
         self._spec, self._locations = spec, locations
-        self._raised = {match.root: match for match in election.matches}
+        self._election, self._raised, self._handed = election, election.moments, election.handed
         self._writer = Writer()
         self._words = Words(self._writer)
         self._values: dict[int, Operand] = {}
@@ -56,6 +60,10 @@ class _Module:
     def text(self, rows: Sequence[int], entry: Entry) -> str:
         given = {row: self._placed(row, argument, position) for row, position in arguments(self._spec, rows)}
         for row in rows:
+            if row in self._raised:
+                self._values |= self._placed(row, self._composition, self._raised[row])
+            if row in self._handed or row in self._election.fused:
+                continue
             self._writer.begin(row, self._location(row))
             if self._spec.rows[row].operands:
                 self._values[row] = self._placed(row, self._node)
@@ -77,16 +85,26 @@ class _Module:
         )
 
     def _node(self, spec: Spec, row: int) -> Named:
-        recorded = spec.rows[row]
-        element = spec.element_of(row)
+        return self._writer.finish(KINDS[type(spec.rows[row].opcode)](self._site(row, spec.rows[row].operands)))
+
+    def _composition(self, spec: Spec, moment: int, match: Match) -> dict[int, Named]:
+        """What a match hands out, written at its moment as one operation."""
+        self._writer.begin(moment, self._location(moment))
+        handed = match.stored - self._election.fused
+        raising = Raising(spec, match, self._site(match.root, match.operands.values()), handed)
+        made = RAISES[match.formula](raising)
+        return {row: self._finished(row, made[row]) for row in sorted(handed)}
+
+    def _finished(self, row: int, value: Named) -> Named:
+        self._writer.begin(row, self._location(row))
+        return self._writer.finish(value)
+
+    def _site(self, row: int, read: Iterable[int]) -> Site:
+        recorded, element, read = self._spec.rows[row], self._spec.element_of(row), tuple(read)
         type_of(element)
-        match = self._raised.get(row)
-        read = recorded.operands if match is None else tuple(match.operands.values())
         operands = [self._values[operand] for operand in read]
-        elements = [spec.rows[operand].element for operand in read]
-        site = Site(recorded.opcode, tuple(recorded.shape), element, operands, self._words, elements)
-        made = KINDS[type(recorded.opcode)](site) if match is None else RAISES[match.formula](site, spec, match)
-        return self._writer.finish(made)
+        elements = [self._spec.rows[operand].element for operand in read]
+        return Site(recorded.opcode, tuple(recorded.shape), element, operands, self._words, elements)
 
     def _result(self, row: int) -> Named:
         """A result as numbers: of a selection, its one-hot rows."""
@@ -98,7 +116,7 @@ class _Module:
         self._writer.flush()
         return hot
 
-    def _placed(self, row: int, make: Callable[..., Operand], *facts: object) -> Any:
+    def _placed(self, row: int, make: Callable[..., Any], *facts: object) -> Any:
         """What is made of a row; an error names the node."""
         try:
             return make(self._spec, row, *facts)

@@ -187,15 +187,16 @@ class Plan:
         """The LLVM text of the plan's kernels and of the function that calls them."""
         return str(self._native.code(stepping=True).llvm())
 
-    def emit_stablehlo(self, *, raises: bool = True, locations: bool = False) -> str:
+    def emit_stablehlo(self, *, raises: bool | Iterable[str] = True, locations: bool = False) -> str:
         """The plan as the text of a StableHLO module, whose function `main` computes one run of it.
 
         Arguments are the scheduled sources that a caller provides, parameters first, then inputs, each in recording
         order; a selection's are its ids. Results stand as declared, and after them what replaces each carried source.
-        Node 5 is `%v5`. Convolutions and pools are one operation each, unless `raises` is off. `locations` adds the
-        user's file and line to each operation. Raises `EmissionError` that names the node for what cannot be written.
+        Node 5 is `%v5`. Convolutions, pools and norms over a batch are one operation each, unless `raises` is off or
+        names the formulas for which they are. `locations` adds the user's file and line to each operation. Raises
+        `EmissionError` that names the node for what cannot be written.
         """
-        emitted = import_module("topos.emission").emitted
+        emitted = import_module("topos.emission.module").emitted
         return str(emitted(self._spec, self._length, self._rows, self.entry, raises, locations))
 
     def profile(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Any:

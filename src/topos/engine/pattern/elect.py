@@ -26,6 +26,17 @@ class Election(NamedTuple):
     reads: Mapping[int, tuple[int, ...]]
     born: Mapping[int, tuple[int, ...]]
 
+    @property
+    def handed(self) -> Mapping[int, Match]:
+        """The rows that are not worked out for themselves, but handed out by a match."""
+        return {row: match for match in self.matches for row in match.stored - self.fused}
+
+    @property
+    def moments(self) -> Mapping[int, Match]:
+        """The row at which each match is computed."""
+        handed = self.handed
+        return {moment: handed[rows[0]] for moment, rows in self.born.items() if rows}
+
 
 def elect(
     rows: Sequence[Row],
@@ -42,7 +53,7 @@ def elect(
     largest of what is inside is not stored; else nothing is gained, and the match declines.
     """
     asked_for = frozenset(scheduled)
-    known = [_scheduled(match, asked_for, rows) for match in candidates if match.formula in repertoire]
+    known = [as_scheduled(match, asked_for, rows) for match in candidates if match.formula in repertoire]
     able = [_handing(match, stored.get(match.formula, {}), rows) for match in known if match is not None]
     left = sorted((match for match in able if match is not None), key=lambda match: (-len(match.rows), match.root))
     while True:
@@ -55,7 +66,7 @@ def elect(
         left = [match for match in left if id(match) not in out]
 
 
-def _scheduled(match: Match, scheduled: Set[int], rows: Sequence[Row]) -> Match | None:
+def as_scheduled(match: Match, scheduled: Set[int], rows: Sequence[Row]) -> Match | None:
     """What of a match a schedule asks for: a gradient that nobody asks for is left out."""
     results = {name: row for name, row in match.results.items() if row in scheduled}
     root = match.root
