@@ -128,27 +128,37 @@ class _Panel:
     def lines(self, left: str, right: str, count: int) -> None:
         """So many terms onto every sum."""
         text, task, lanes = self.text, self.task, self.lanes
-        lefts, rights = self.kind.left, self.kind.right
-        down, along = (stride * lefts.item_bytes for stride in task.left)
-        spreads = [
-            [lefts.splat(text, text.at(left, row * down + term * along)) for term in range(count)]
-            for row in range(task.rows)
-        ]
+        rights = self.kind.right
         line_bytes = task.right[0] * rights.item_bytes
+        factor = self.factors(left, count)
 
         def step(vector: str, active: int) -> None:
             source = text.at(right, text.mul(vector, lanes.width * rights.item_bytes))
             values = [rights.load(text, text.at(source, term * line_bytes), active) for term in range(count)]
             for term in range(_SIDE):
                 prefetch(text, text.at(source, (count + term) * line_bytes), write=False, locality=2)
-            for row, factors in enumerate(spreads):
-                place = self.place(self.sums, vector, row)
-                value = self.get(place)
-                for factor, line in zip(factors, values, strict=True):
-                    value = lanes.fma(text, factor, line, value)
+            places = [self.place(self.sums, vector, row) for row in range(task.rows)]
+            sums = [self.get(place) for place in places]
+            # The chains of all rows side by side: a multiply-add waits for the one before it in its own.
+            for term, line in enumerate(values):
+                sums = [lanes.fma(text, factor(row, term), line, value) for row, value in enumerate(sums)]
+            for place, value in zip(places, sums, strict=True):
                 self.put(place, value)
 
         self.vectors(step)
+
+    def factors(self, left: str, count: int) -> Callable[[int, int], str]:
+        """A number of the left operand, by row and term, in all lanes: loaded where it is used, or widened before."""
+        text, task, lefts = self.text, self.task, self.kind.left
+        down, along = (stride * lefts.item_bytes for stride in task.left)
+
+        def factor(row: int, term: int) -> str:
+            return lefts.splat(text, text.at(left, row * down + term * along))
+
+        if lefts.item_bytes == lefts.wide_bytes:
+            return factor
+        widened = [[factor(row, term) for term in range(count)] for row in range(task.rows)]
+        return lambda row, term: widened[row][term]
 
     def place(self, room: str, vector: str, row: int | str) -> str:
         """Where the sums of a vector and row lie."""
