@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from topos.backend.native.drafts import WHOLE
 from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.passes import Passes
 from topos.op import Cast, Elementwise, MatMul
 
 
@@ -48,7 +50,10 @@ def _replaces(lowering: Lowering, source: int, following: int, last: Mapping[int
         return False
     if last.get(source, -1) < home:
         return True
-    return last[source] == home and _reads_where_it_writes(lowering, lowering.groups[home], source)
+    group = lowering.groups[home]
+    return last[source] == home and (
+        _reads_where_it_writes(lowering, group, source) or _reads_what_it_sums_to(lowering, group, source, following)
+    )
 
 
 def _reads_where_it_writes(lowering: Lowering, group: Group, source: int) -> bool:
@@ -64,3 +69,23 @@ def _reads_where_it_writes(lowering: Lowering, group: Group, source: int) -> boo
         return False
     views = [lowering.views[operand] for operand in group.reads]
     return all(view.is_dense() and view.shape == group.shape for view in views if view.row == source)
+
+
+def _reads_what_it_sums_to(lowering: Lowering, group: Group, source: int, following: int) -> bool:
+    """Whether a group reads a source, of one number for each row, only to replace it once that row has been summed."""
+    if group.stages or group.axis is None or group.axis == WHOLE or not lowering.is_across(following):
+        return False
+    rows, views = lowering.spec.rows, lowering.views
+    reading = [
+        (row, operand)
+        for row in group.rows
+        for operand in rows[row].operands
+        if operand not in lowering.constants and views[operand].row == source
+    ]
+    if len({operand for _, operand in reading}) > 1 or not all(lowering.is_across(row) for row, _ in reading):
+        return False
+    passes = Passes(lowering, group)
+    is_read_in_place = all(
+        views[operand].is_dense() and views[operand].shape == rows[following].shape for _, operand in reading
+    )
+    return is_read_in_place and passes.count == passes.stage[following] == 1

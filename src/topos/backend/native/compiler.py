@@ -12,6 +12,7 @@ import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache as once
 from functools import partial
 from typing import Any, NamedTuple
@@ -79,6 +80,16 @@ def compiled(texts: str | Iterable[str], target: Target | None = None, beside: S
         objects = _objects([*texts, *beside], [*pieces, *further], target)[: len(pieces)]
         library = ask(lambda: _loaded(pieces, objects, target))
     return library
+
+
+def ahead(text: str, target: Target) -> None:
+    """Has a text made that will be asked for soon, while whoever asks for it goes on with other work."""
+    later(partial(_made_ahead, text, _piece(text, target), target))
+
+
+def _made_ahead(text: str, piece: Piece, target: Target) -> None:
+    with suppress(Exception):  # it is told to who asks for the text
+        _objects([text], [piece], target)
 
 
 def _piece(text: str, target: Target) -> Piece:

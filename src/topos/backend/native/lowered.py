@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from topos.backend.native import cache, manifest
-from topos.backend.native.compiler import Library, compiled, restored
+from topos.backend.native.compiler import Library, ahead, compiled, restored
 from topos.backend.native.emission import CompilationError
 from topos.backend.native.executable import Executable
 from topos.backend.native.fingerprint import fingerprint
@@ -101,6 +101,7 @@ class _Schedule:
             library = restored(found.pieces, self._target)
             if library is not None:
                 return self._ready(found, library)
+        ahead(TEXT, self._target)  # while the program is written, and while what writes it is loaded
         making = self._lowered()
         if isinstance(making, Declined):
             return making

@@ -27,12 +27,15 @@ MOST_COLUMNS = 1024
 
 
 def suits_panels(rows: Rows) -> bool:
-    """Whether a group gathers sums alone, across rows longer than a register, and knows nothing beforehand."""
+    """Whether a group gathers sums alone, across rows longer than a register, and knows nothing beforehand.
+
+    What lies in the nearest cache may be read in any order, and by less text.
+    """
     passes = rows.passes
     if rows.is_along or passes.count != 1 or rows.extent < 2 or rows.after[-1] < 2 * rows.frame.lanes:
         return False
     gathered = passes.gathered[0]
-    return bool(gathered) and all(what.kind == "sum" for what in gathered) and not passes.across(0)
+    return not rows.is_near and bool(gathered) and all(what.kind == "sum" for what in gathered) and not passes.across(0)
 
 
 class Panels:

@@ -24,6 +24,9 @@ from topos.op import LogSoftmax, LogSumExp
 from topos.reference.sums import LANES
 from topos.shape import Shape
 
+NEAR_BYTES = 1 << 15
+"""What stays in the nearest cache, in whatever order it is read."""
+
 
 class Rows:
     """A kernel over the rows of a group: its operands laid out, and what is known of the row it stands at."""
@@ -38,6 +41,7 @@ class Rows:
             self.shape, self.axis = Shape((group.shape.volume,)), 0
         self.extent = self.shape[self.axis]
         self.is_along = prod(self.shape[self.axis + 1 :]) == 1
+        self.is_near = self._read_bytes() <= NEAR_BYTES
         self.frame = Frame(lowering, target, self._lanes(target))
         self.one = NativeReading(self.frame.function, 1, target) if self.is_along else self.frame.reading
         self.evaluator = Evaluator(self.frame, group)
@@ -57,8 +61,14 @@ class Rows:
             return lanes_up_to(LANES, self.extent)
         spec = self.lowering.spec
         items = [spec.element_of(row).accumulator.dtype.itemsize for row in self.group.rows]
-        registers = 1 if any(is_dear(self.lowering.spec, row) for row in self.group.rows) else 4
+        registers = 1 if self.is_near or any(is_dear(self.lowering.spec, row) for row in self.group.rows) else 4
         return lanes_up_to(registers * target.lanes(max(items)), prod(self.shape[self.axis + 1 :]))
+
+    def _read_bytes(self) -> int:
+        """What is read at every place of the shape."""
+        spec, shape = self.lowering.spec, self.group.shape
+        full = [spec.element_of(row).dtype.itemsize for row in self.group.reads if spec.rows[row].shape == shape]
+        return sum(full) * shape.volume
 
     # operands
     def _operands(self) -> None:

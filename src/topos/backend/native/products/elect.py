@@ -23,8 +23,9 @@ _GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for 
 _FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
 _DOTS = 256
 _DOTS_FAR_BYTES = 8 << 20
-_SUMS_BYTES = 24 << 10  # half of L1
-_RUN_BYTES = 1 << 10  # of a line of the right operand that a tile reads at once
+_SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in L1
+_RUN_BYTES = 1 << 10  # of a line of the right operand that is read on and on
+_TILE_RUN_BYTES = 3 << 10  # of a line that a tile reads at once: each time memory is slow to begin
 _RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies
 
 
@@ -147,9 +148,9 @@ def _computed(task: ProductTask) -> tuple[str, str]:
 
 
 def _long_panels(task: ProductTask, width: int) -> Split:
-    """Panels whose sums fit half of L1, as many for each of 8 tiles; of 4 or 2 where a tile's lines were short."""
+    """Panels whose sums stay nearby, as many for each of 8 tiles; of 4 or 2 where a tile's lines were short."""
     vectors = -(-task.columns // width)
-    tiles = next((n for n in (8, 4) if task.columns * task.right_bytes >= n * _RUN_BYTES), 2)
+    tiles = next((n for n in (8, 4) if task.columns * task.right_bytes >= n * _TILE_RUN_BYTES), 2)
     most = _SUMS_BYTES // (task.rows * width * task.wide_bytes)
     return split(vectors, -(-vectors // (tiles * -(-vectors // (tiles * most)))))
 

@@ -14,7 +14,7 @@ from topos.backend.native.products.lines import lines
 from topos.backend.native.products.prepacked import prepacked_choice
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.shared import shared
-from topos.backend.native.products.streamed import streamed
+from topos.backend.native.products.streamed import scratch_bytes, streamed
 from topos.backend.native.products.task import ProductTask
 from topos.backend.native.products.terms import block_tasks, is_split, totals, totals_choice
 from topos.backend.native.products.tiled import tiled
@@ -99,7 +99,10 @@ def _split(task: ProductTask, target: Target, epilogue: Epilogue | None) -> list
 def _kernels(kind: Kind, target: Target) -> list[Kernel]:
     """What a kind needs packed before it, and its own kernel."""
     choice = kind.choice
-    scratch = Regions(kind).scratch_bytes(choice.tiles) if choice.kind in ("direct", "packed") or kind.span else 0
+    if choice.kind == "streamed":
+        scratch = scratch_bytes(kind)
+    else:
+        scratch = Regions(kind).scratch_bytes(choice.tiles) if choice.kind in ("direct", "packed") or kind.span else 0
 
     def written(stem: str, tiles: int, write: Callable[[Kind, Target], str]) -> Kernel:
         helpers: dict[str, str] = {}

@@ -1,35 +1,55 @@
-"""Few rows by a matrix that is read once: some of its lines side by side, from end to end, onto sums kept in L1.
+"""Few rows by a matrix that is read once: some of its lines side by side, from end to end, onto sums kept nearby.
 
 Memory is read fastest where it is read on and on: the hardware then fetches ahead by itself. A panel is as many columns
-as their sums leave room in L1; every sum takes the next few terms each time it is in registers.
+as leave their sums in the nearer caches; every sum takes the next few terms each time it is in registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from topos.backend.native.products.frame import Work, frame
+from topos.backend.native.products.frame import Work, argument, frame
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
+from topos.backend.native.products.regions import base
 from topos.backend.native.products.text import Text
 from topos.reference.products import BLOCK
+from topos.tensor.memory import LINE
 
-_SIDE = 4  # lines side by side; a divisor of BLOCK
+_SIDE = 8  # lines side by side; a divisor of BLOCK
 
 
 def streamed(kind: Kind) -> str:
     """The text: panel after panel, all rows at once."""
 
     def body(text: Text, work: Work) -> None:
-        text.loop(*work.panels, 1, lambda panel, _: _Panel(kind, text, work, panel).run())
+        own = text.mul("%worker", _rooms(kind) * _room_bytes(kind))
+        room = text.at(text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes), own)
+        text.loop(*work.panels, 1, lambda panel, _: _Panel(kind, text, work, panel, room).run())
 
     return frame(kind, None, body)
+
+
+def scratch_bytes(kind: Kind) -> int:
+    """What the sums of all workers take, from any address on."""
+    return kind.room_bytes + kind.choice.tiles * _rooms(kind) * _room_bytes(kind) + LINE
+
+
+def _room_bytes(kind: Kind) -> int:
+    """The sums of the longest panel."""
+    choice, lanes = kind.choice, kind.lanes
+    return choice.task.rows * choice.panels.largest * lanes.width * lanes.wide_bytes
+
+
+def _rooms(kind: Kind) -> int:
+    """Sums, and the totals of the blocks before where there are any."""
+    return 2 if kind.choice.blocks > 1 else 1
 
 
 class _Panel:
     """Some vectors of columns, known at run time; their sums lie vector by vector, in each row by row."""
 
-    def __init__(self, kind: Kind, text: Text, work: Work, panel: str) -> None:
+    def __init__(self, kind: Kind, text: Text, work: Work, panel: str, room: str) -> None:
         self.kind, self.text, self.work = kind, text, work
         self.task, self.lanes = kind.choice.task, kind.lanes
         self.vector_bytes = self.lanes.width * self.lanes.wide_bytes
@@ -40,9 +60,8 @@ class _Panel:
         self.whole = self.all
         if self.tail:
             self.whole = text.let(f"select i1 {self.is_last}, i64 {panels.small - 1}, i64 {self.all}")
-        room = f"[{self.task.rows * panels.largest} x {self.lanes.vector}]"
-        self.sums = text.room(room)
-        self.totals = text.room(room) if kind.choice.blocks > 1 else self.sums
+        self.sums = room
+        self.totals = text.at(room, _room_bytes(kind)) if _rooms(kind) > 1 else room
 
     def run(self) -> None:
         """All blocks, then the store."""
@@ -109,27 +128,37 @@ class _Panel:
     def lines(self, left: str, right: str, count: int) -> None:
         """So many terms onto every sum."""
         text, task, lanes = self.text, self.task, self.lanes
-        lefts, rights = self.kind.left, self.kind.right
-        down, along = (stride * lefts.item_bytes for stride in task.left)
-        spreads = [
-            [lefts.splat(text, text.at(left, row * down + term * along)) for term in range(count)]
-            for row in range(task.rows)
-        ]
+        rights = self.kind.right
         line_bytes = task.right[0] * rights.item_bytes
+        factor = self.factors(left, count)
 
         def step(vector: str, active: int) -> None:
             source = text.at(right, text.mul(vector, lanes.width * rights.item_bytes))
             values = [rights.load(text, text.at(source, term * line_bytes), active) for term in range(count)]
             for term in range(_SIDE):
                 prefetch(text, text.at(source, (count + term) * line_bytes), write=False, locality=2)
-            for row, factors in enumerate(spreads):
-                place = self.place(self.sums, vector, row)
-                value = self.get(place)
-                for factor, line in zip(factors, values, strict=True):
-                    value = lanes.fma(text, factor, line, value)
+            places = [self.place(self.sums, vector, row) for row in range(task.rows)]
+            sums = [self.get(place) for place in places]
+            # The chains of all rows side by side: a multiply-add waits for the one before it in its own.
+            for term, line in enumerate(values):
+                sums = [lanes.fma(text, factor(row, term), line, value) for row, value in enumerate(sums)]
+            for place, value in zip(places, sums, strict=True):
                 self.put(place, value)
 
         self.vectors(step)
+
+    def factors(self, left: str, count: int) -> Callable[[int, int], str]:
+        """A number of the left operand, by row and term, in all lanes: loaded where it is used, or widened before."""
+        text, task, lefts = self.text, self.task, self.kind.left
+        down, along = (stride * lefts.item_bytes for stride in task.left)
+
+        def factor(row: int, term: int) -> str:
+            return lefts.splat(text, text.at(left, row * down + term * along))
+
+        if lefts.item_bytes == lefts.wide_bytes:
+            return factor
+        widened = [[factor(row, term) for term in range(count)] for row in range(task.rows)]
+        return lambda row, term: widened[row][term]
 
     def place(self, room: str, vector: str, row: int | str) -> str:
         """Where the sums of a vector and row lie."""

@@ -51,16 +51,20 @@ class Text:
 
     def mul(self, left: str, factor: int) -> str:
         """`left * factor`, i64."""
-        if left.lstrip("-").isdigit():
+        if _is_known(left):
             return str(int(left) * factor)
         return left if factor == 1 else self.let(f"mul i64 {left}, {factor}") if factor else "0"
 
     def less(self, left: str | int, right: str | int) -> str:
         """`left < right`, signed."""
+        if _is_known(left) and _is_known(right):
+            return str(int(left) < int(right)).lower()
         return self.let(f"icmp slt i64 {left}, {right}")
 
     def least(self, left: str | int, right: str | int) -> str:
         """The smaller one, signed."""
+        if _is_known(left) and _is_known(right):
+            return str(min(int(left), int(right)))
         return self.let(f"select i1 {self.less(left, right)}, i64 {left}, i64 {right}")
 
     def share(self, part: str, parts: int, count: int) -> str:
@@ -82,7 +86,12 @@ class Text:
         body: Callable[[str, Sequence[str]], Sequence[str] | None],
         carried: Sequence[tuple[str, str]] = (),
     ) -> list[str]:
-        """`body(index, values) -> next values`, from `first` below `end`, at least once; `carried`: (type, start)."""
+        """`body(index, values) -> next values`, from `first` below `end`, at least once; `carried`: (type, start).
+
+        A round that is known to be the only one is no loop.
+        """
+        if _is_known(first) and _is_known(end) and int(first) + step >= int(end):
+            return list(body(str(first), [start for _, start in carried]) or ())
         before, head = self._block, self._label()
         self.do(f"br label %{head}")
         self._open(head)
@@ -110,6 +119,8 @@ class Text:
         kinds: Sequence[str] = (),
     ) -> list[str]:
         """Either of two pieces of code; their values, of the types `kinds`, meet in the results."""
+        if condition in ("true", "false"):
+            return list((then if condition == "true" else otherwise)() or ())
         yes, no, done = self._label(), self._label(), self._label()
         self.do(f"br i1 {condition}, label %{yes}, label %{no}")
         ends = []
@@ -134,3 +145,8 @@ class Text:
     def _open(self, label: str) -> None:
         self.lines.append(f"{label}:")
         self._block = label
+
+
+def _is_known(value: str | int) -> bool:
+    """Whether an integer is a literal."""
+    return str(value).lstrip("-").isdigit()
