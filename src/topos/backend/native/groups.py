@@ -66,6 +66,8 @@ class Lowering:
 
     reach: Operand | None = None
     """How many places of a row are walked along, where that is known at run time."""
+    begun: Mapping[int, Operand] = {}
+    """For a fold of some rows of an image, the first of them, where that is known at run time."""
 
     def __init__(self, spec: Spec, scheduled: Sequence[int], kept: Iterable[int]) -> None:
         self.spec, scheduled = with_dense_selections(spec, scheduled)

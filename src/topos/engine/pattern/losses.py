@@ -59,9 +59,9 @@ def _forms() -> Iterator[Form]:
     score = sums(_picked(x), "summed")
     for logarithm in _logsumexp(x):
         loss, gain = logarithm - score, score - logarithm
-        total = Instruction(Sum, Either(loss, -gain))
+        losses = Instruction(Sum, Either(loss, -gain))
         apart = Instruction(Sum, logarithm) - Instruction(Sum, Either(_picked(x), score))
-        for term in (total / count, total, apart / count, apart, loss):
+        for term in (losses / count, losses, apart / count, apart, loss):
             yield Form(term, _told_of_scores)
         gained = Instruction(Sum, gain)
         for term in (-gained / count, -(gained / count), -gained, -gain):
