@@ -8,6 +8,7 @@ from topos.backend.native.cascade_bands import Bands, in_bands, operand_of
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.program import Pointer
 from topos.backend.native.registers import INT64, Operand
+from topos.backend.native.rings import Ring
 from topos.backend.native.views import View, dense, dense_strides
 from topos.graph.spec import Spec
 from topos.shape import Shape
@@ -37,7 +38,8 @@ class Band(Lowering):
         for at, stage in enumerate(group.stages[1:], 1):
             self.groups.append(self._fold(at, stage))
         if bands.crossing < len(group.stages):
-            self.begun = {group.stages[bands.crossing].rows[0]: Operand(INT64, "%begun")}
+            ring = Ring(Operand(INT64, "%begun"), bands.ahead, bands.ring)
+            self.rings = {group.stages[bands.crossing].rows[0]: ring}
 
     def _product(self, stage: Group) -> Group:
         spec, bands, row = self._whole.spec, self._bands, stage.rows[0]

@@ -1,7 +1,7 @@
 """Bands: the rows of an image that a cascade of folds computes at a time, where a whole image is no block.
 
-A band of windows is computed once, and what follows reads it and the few rows before it that the same places are part
-of. So a block is small however large the image is, and one image is work for several threads.
+A band of windows is computed once, and what follows reads it and the few rows before it that have the same places. So a
+block is small however large the image is, and one image is work for several threads.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from topos.op import Fold
 from topos.op.movement import window_count
 
 LARGE_BYTES = 1 << 21
-"""What the windows of a block take at most; those of an image that take more are computed by bands."""
+"""Of the windows of an image: those that take more are computed by bands."""
+SHARED_BYTES = 1 << 22
+"""Of the windows of few images: they are one block, which threads share stage by stage, unless they take more."""
 FEWEST_IMAGES = 8
 """Fewer leave threads without work, were an image always one thread's."""
 BAND_ROWS = 96
 """Rows of a product that are worth reading its right operand again."""
-WARMING = 4
-"""A part of an image has so many bands at least: it begins with one that the part before it computes too."""
+MOST_BANDS_AGAIN = 8
+"""One band of so many may be computed again: a part of an image begins with one that the part before it has too."""
 
 
 class Rows(NamedTuple):
@@ -34,9 +36,9 @@ class Rows(NamedTuple):
 class Bands(NamedTuple):
     """How images are cut: `windows` rows of windows each, `rows` of them in a band.
 
-    The stage `crossing` folds along the rows; those after it compute `results` rows at a time of `all_results`. Before
-    its first window a band keeps `lead` rows, of which `halo` are read. `parts` are for different threads. `laid` says
-    for each stage where the rows lie in what it stores.
+    The stage `crossing` folds along the rows, which are `step` places apart; it reads those of a band and `halo` rows
+    before it, and it and those after it compute `results` rows at a time of `all_results`. `parts` are for different
+    threads. `laid` says for each stage where the rows lie in what it stores.
     """
 
     images: int
@@ -52,13 +54,18 @@ class Bands(NamedTuple):
 
     @property
     def bands(self) -> int:
-        """As many to an image; the last one is moved back onto rows of the one before it."""
+        """As many to an image."""
         return -(-self.windows // self.rows)
 
     @property
-    def lead(self) -> int:
-        """Rows before a band that stay: read by it, or computed again by the last one."""
-        return max(self.halo, self.bands * self.rows - self.windows) if self.bands > 1 else 0
+    def ahead(self) -> int:
+        """By how many rows the first band begins before the image; it is moved onto rows of the second one."""
+        return self.bands * self.rows - self.windows
+
+    @property
+    def ring(self) -> int:
+        """The rows of windows that are kept: whole bands."""
+        return self.rows * (1 + -(-max(self.halo, self.ahead) // self.rows)) if self.bands > 1 else self.rows
 
 
 def bands_of(lowering: Lowering, stages: Sequence[Group]) -> Bands | None:
@@ -68,7 +75,7 @@ def bands_of(lowering: Lowering, stages: Sequence[Group]) -> Bands | None:
         return None
     (row, *_), images = stages[0].rows, folds[-1].shape[0]
     size = lowering.spec.rows[row].shape.volume * lowering.spec.element_of(row).dtype.itemsize
-    if size // images <= LARGE_BYTES and (images >= FEWEST_IMAGES or size <= LARGE_BYTES):
+    if size <= SHARED_BYTES if images < FEWEST_IMAGES else size // images <= LARGE_BYTES:
         return None
     laid = _laid(lowering, stages)
     return None if laid is None else _cut(lowering, stages, images, laid)
@@ -145,14 +152,23 @@ def _cut(lowering: Lowering, stages: Sequence[Group], images: int, laid: tuple[R
             crossing, step, halo = at, fold.step, (fold.size - 1) * fold.dilation // fold.step
             assert count == window_count("fold", fold.extent, fold.size, fold.step, fold.dilation)
     wide = laid[0].step // lowering.spec.rows[stages[0].rows[0]].shape[1]
-    rows = min(count, max(1, halo, -(-BAND_ROWS // wide)))
-    rows = min(count, max(halo, -(-count // -(-count // rows))))
+    rows = _rows(count, min(count, max(1, halo, -(-BAND_ROWS // wide))), halo)
     all_results = laid[-1].extent
     results = min(all_results, rows * step) if rows < count else all_results
     bands = Bands(images, count, rows, 1, crossing, results, all_results, step, halo, laid)
-    wanted = -(-FEWEST_IMAGES // images) if images < FEWEST_IMAGES else 1
-    parts = min(wanted, 1 + bands.bands // WARMING)
-    if all_results - results < (bands.bands - 1) * rows * step:
-        # The last results are moved back onto some of the band before, which the same thread computes.
-        parts = min(parts, max(1, bands.bands // 2))
-    return bands._replace(parts=min(parts, bands.bands))
+    return bands._replace(parts=_parts(bands))
+
+
+def _rows(count: int, least: int, halo: int) -> int:
+    """The rows of a band: even shares of all, or nearly."""
+    even = -(-count // -(-count // least))
+    return next((rows for rows in range(least, 2 * least) if count % rows == 0), min(count, max(halo, even)))
+
+
+def _parts(bands: Bands) -> int:
+    """Into how many parts an image falls: a power of two."""
+    most = min(FEWEST_IMAGES // bands.images, max(1 + bands.bands // MOST_BANDS_AGAIN, 2 if bands.images == 1 else 1))
+    if bands.ahead or bands.all_results < bands.windows * bands.step:
+        # The first band is moved, or the last results are: onto those of a neighbour, which the same thread computes.
+        most = min(most, bands.bands // 2)
+    return 1 << max(1, min(most, bands.bands)).bit_length() - 1

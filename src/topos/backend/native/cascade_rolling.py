@@ -1,4 +1,4 @@
-"""The kernel of a cascade that folds images by bands: windows band by band, a few rows of the one before it kept.
+"""The kernel of a cascade that folds images by bands: windows band by band, in a ring that keeps those before them.
 
 A place of the result adds up its offsets in the order in which a fold of the whole image does: all windows that it is
 part of are there when it is computed.
@@ -45,7 +45,7 @@ class _Rolling:
         self.rolled = stored[bands.crossing - 1] if bands.crossing < len(calls) else None
         if self.rolled is not None:
             self.row_bytes = sizes[self.rolled] // bands.rows
-            sizes[self.rolled] += bands.lead * self.row_bytes
+            sizes[self.rolled] = bands.ring * self.row_bytes
         self.stages = Stages(calls, sizes, ["%begun"] * len(calls))
         self.pointers = list(dict.fromkeys(source.pointer for source in band.sources.values()))
         self.units = bands.images * bands.parts
@@ -71,7 +71,7 @@ class _Rolling:
             row: text.at(self.arguments[self.pointers.index(source.pointer)], text.mul(image, source.image))
             for row, source in self.band.sources.items()
         }
-        self._fill(0, "0", "0")
+        self._fill(0, "0")
         for kernel in self.calls[0].kernels[:-1]:
             self.stages.run(text, 0, kernel, "poison")
         first = text.share(part, bands.parts, bands.bands) if bands.parts > 1 else "0"
@@ -82,16 +82,14 @@ class _Rolling:
 
     def _band(self, band: str) -> None:
         text, bands = self.text, self.bands
-        if self.rolled is not None and bands.lead and bands.bands > 1:
-            self._roll()
         self._windows(band)
         if self.rolled is None:
             return
-        own = text.mul(band, bands.rows * bands.step)
-        last = bands.all_results - bands.results
         if bands.bands == 1:
-            self._results(band, "0")
+            self._results("0")
             return
+        own = text.mul(self._first(band), bands.step)
+        last = bands.all_results - bands.results
         # After the last windows come places that belong to no further band.
         is_last = text.let(f"icmp eq i64 {band}, {bands.bands - 1}")
         has_more = text.let(f"and i1 {is_last}, {text.less(own, last)}")
@@ -100,49 +98,41 @@ class _Rolling:
 
         def turn(index: str, _: object) -> None:
             is_first = text.let(f"icmp eq i64 {index}, 0")
-            self._results(band, text.let(f"select i1 {is_first}, i64 {least}, i64 {last}"))
+            self._results(text.let(f"select i1 {is_first}, i64 {least}, i64 {last}"))
 
         text.loop("0", turns, 1, turn)
 
-    def _roll(self) -> None:
-        """What the next band reads of this one goes before it."""
-        text, bands = self.text, self.bands
-        assert self.rolled is not None
-        start = text.at(self.memory, self.stages.values[self.rolled])
-        text.need("declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)")
-        source = text.at(start, bands.rows * self.row_bytes)
-        text.do(
-            f"call void @llvm.memmove.p0.p0.i64(ptr {start}, ptr {source}, i64 {bands.lead * self.row_bytes}, i1 0)"
-        )
+    def _first(self, band: str) -> str:
+        """The first row of windows of a band."""
+        first = self.text.add(self.text.mul(band, self.bands.rows), -self.bands.ahead)
+        if not self.bands.ahead:
+            return first
+        return self.text.let(f"select i1 {self.text.less(first, 0)}, i64 0, i64 {first}")
 
     def _windows(self, band: str) -> None:
         """The stages up to the fold along the rows."""
-        first = self.text.mul(band, self.bands.rows)
-        if self.bands.bands > 1:
-            first = self.text.least(first, self.bands.windows - self.bands.rows)
+        first = self._first(band)
         for at in range(min(self.bands.crossing, len(self.calls))):
-            self._fill(at, band, first)
+            self._fill(at, first)
             self.stages.run(self.text, at, self.calls[at].kernels[-1], "poison")
 
-    def _results(self, band: str, first: str) -> None:
+    def _results(self, first: str) -> None:
         """The fold along the rows and what follows it, for results from one on."""
         for at in range(self.bands.crossing, len(self.calls)):
-            self._fill(at, band, first)
+            self._fill(at, first)
             self.stages.run(self.text, at, self.calls[at].kernels[-1], first)
 
-    def _fill(self, at: int, band: str, first: str) -> None:
+    def _fill(self, at: int, first: str) -> None:
         """The arguments of a stage that computes rows from one on."""
-        self.stages.fill(self.text, at, self.memory, lambda operand: self._place(operand, at, band, first))
+        self.stages.fill(self.text, at, self.memory, lambda operand: self._place(operand, at, first))
 
-    def _place(self, operand: Pointer, at: int, band: str, first: str) -> str:
+    def _place(self, operand: Pointer, at: int, first: str) -> str:
         text, bands = self.text, self.bands
         if operand.row not in self.stages.values:
             down = text.mul(first, self.band.sources[operand.row].row)
             return text.at(text.at(self.places[operand.row], down), operand.offset_bytes)
         place = text.at(self.memory, self.stages.values[operand.row] + operand.offset_bytes)
-        if operand.row != self.rolled:
+        if operand.row != self.rolled or at == bands.crossing or bands.bands == 1:
             return place
-        # In front of the band stand the rows before it; the fold along them counts from the first of the image.
-        begun = text.add(text.mul(band, bands.rows), -bands.lead)
-        own = text.mul(begun if at == bands.crossing else text.let(f"sub i64 {first}, {begun}"), self.row_bytes)
-        return text.at(place, text.let(f"sub i64 0, {own}") if at == bands.crossing else own)
+        row = text.let(f"urem i64 {text.add(first, bands.ahead)}, {bands.ring}")
+        return text.at(place, text.mul(row, self.row_bytes))

@@ -40,7 +40,7 @@ def fold(lowering: Lowering, group: Group, target: Target) -> Call | None:
     is_last, most = prod(group.shape[opcode.axis + 1 :]) == 1, lanes_up_to(lanes, group.shape[opcode.axis])
     work = _Windows(Frame(lowering, target, most if is_last else lanes), row, opcode, group)
     is_near = is_last and opcode.step > 1 and work.is_near()
-    is_along = is_last and (opcode.step == 1 or is_near)
+    is_along = is_last and work.ring is None and (opcode.step == 1 or is_near)
     if is_last and not is_along:
         work = _Windows(Frame(lowering, target, lanes), row, opcode, group)
     frame = work.frame
@@ -70,7 +70,7 @@ class _Windows:
         (self.operand,) = frame.spec.rows[row].operands
         self.own = frame.arithmetic(frame.element(row))
         self.m = frame.arithmetic(frame.element(row).accumulator)
-        self.begun: Integer = lowering.begun.get(row, 0)
+        self.ring = lowering.rings.get(row)
         axis, stored = opcode.axis, lowering.views[row]
         own = list(stored.strides)
         read = None if self.operand in frame.lowering.constants else frame.read(self.operand)
@@ -112,7 +112,8 @@ class _Windows:
     ) -> Operand:
         """The sum with what one offset gives a place, where a window has its offset there."""
         function, opcode = self.frame.function, self.opcode
-        start = function.add(function.add(at, self.begun), function.multiply(offset, -opcode.dilation))
+        first = at if self.ring is None else function.add(at, self.ring.begun)
+        start = function.add(first, function.multiply(offset, -opcode.dilation))
         window, fits = start, self._below(start, (self.count - 1) * opcode.step + 1)
         if opcode.step > 1:
             window = function.let(INT64, f"udiv i64 {written(start)}, {opcode.step}")
@@ -123,12 +124,19 @@ class _Windows:
         inside: list[tuple[Operand, str]] = []
 
         def one() -> None:
-            place = Place((*head, window, offset, *tail), index, count)
+            place = Place((*head, self._row(window), offset, *tail), index, count)
             value = self.frame.value(self.operand, place, self.own.element)
             inside.append((self._lanes(held) + value, function.block))
 
         function.when(fits, one)
         return function.join(held.type, [*inside, (held, before)])
+
+    def _row(self, window: Integer) -> Integer:
+        """Where a window lies among those that there are."""
+        if self.ring is None:
+            return window
+        turned = self.frame.function.add(window, self.ring.ahead)
+        return self.frame.function.let(INT64, f"urem i64 {written(turned)}, {self.ring.rows}")
 
     def along(self, outer: tuple[Integer, ...], index: Integer, count: Integer | None) -> None:
         """Neighbouring places of the axis, whose windows are neighbours too."""
@@ -144,13 +152,7 @@ class _Windows:
 
     def is_near(self) -> bool:
         """Whether the numbers for neighbouring places lie in a few registers, and in the same lanes everywhere."""
-        if (
-            self.begun != 0
-            or self._read is None
-            or self._read.element is None
-            or len(self._read.maps) > 1
-            or len(self._maps) != 1
-        ):
+        if self._read is None or self._read.element is None or len(self._read.maps) > 1 or len(self._maps) != 1:
             return False
         _, window, offset, _ = self._maps[0]
         if self.frame.lanes % self.opcode.step or min(window, offset) < 0:
@@ -233,7 +235,7 @@ class _Windows:
     def _masked(self, outer: tuple[Integer, ...], index: Integer, offset: Integer, count: Integer | None) -> Lanes:
         """What one offset gives neighbouring places; `+0.0`, which changes no sum, where it gives nothing."""
         frame, function = self.frame, self.frame.function
-        start = function.add(function.add(index, self.begun), function.multiply(offset, -self.opcode.dilation))
+        start = function.add(index, function.multiply(offset, -self.opcode.dilation))
         places = vector("i64", frame.lanes)
         first = Operand(INT64, written(start))
         windows = self._lanes(function.spread(places, first))
