@@ -52,6 +52,7 @@ CASES = {
     "one channel": (3, 6, 1, Windows(13, 3, cut=(1, 1)), Windows(7, 3, 2)),
     "many terms": (2, 1030, 8, Windows(6, 2), Windows(4, 2)),
     "many columns": (1, 12, 130, Windows(6, 2), Windows(4, 3)),
+    "points apart": (2, 6, 16, Windows(13, 1, 2), Windows(4, 2)),
     "a point": (2, 6, 16, Windows(5, 1), Windows(4, 1)),
     "a row": (2, 6, 16, Windows(5, 1), Windows(9, 3)),
     "a column": (2, 6, 16, Windows(9, 3), Windows(5, 1)),
@@ -186,6 +187,17 @@ def test_little_is_computed_twice(tall: int, parts: int) -> None:
     cut = bands(1, 16, Windows(tall, 3, cut=(1, 1)), Windows(32, 3, cut=(1, 1)))
     assert cut is not None
     assert cut.parts == parts
+
+
+@pytest.mark.parametrize("high", [Windows(33, 3, cut=(1, 1)), Windows(44, 2, 3)], ids=["moved", "steps"])
+def test_no_two_threads_compute_the_same_place(high: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A band that stands for rows of its neighbour too is in the same part."""
+    monkeypatch.setattr(cascade_bands, "BAND_ROWS", 32 * 2)
+    monkeypatch.setattr(cascade_bands, "MOST_BANDS_AGAIN", 1)
+    cut = bands(1, 16, high, Windows(32, 3, cut=(1, 1)))
+    assert cut is not None
+    assert cut.ahead or cut.all_results < cut.windows * cut.step
+    assert 1 < cut.parts <= cut.bands // 2
 
 
 def test_the_rows_are_not_outermost() -> None:
