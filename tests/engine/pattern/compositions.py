@@ -191,6 +191,50 @@ def entropy_of_chances(source: Sources) -> Value:
     return -source.ids(6, 4).select(source(6, 4).softmax(1).ln(), 0.0).sum() / 6
 
 
+def logarithm(x: Value, how: str = "instruction") -> Value:
+    """The logarithm of the sum of a row's powers."""
+    if how == "instruction":
+        return x.logsumexp(1)
+    if how == "plain":
+        return x.exp().sum_along(1).ln()
+    largest = x.max_along(1).stop() if how == "stopped" else x.max_along(1)
+    return largest + (x - largest.broadcast_along(1, x.shape[1])).exp().sum_along(1).ln()
+
+
+def picked_less(how: str, written: Callable[[Value, Value], Value]) -> Compose:
+    """A cross entropy out of the logarithms and the picked score of each row."""
+
+    def compose(source: Sources) -> Value:
+        x = source(6, 4)
+        return written(logarithm(x, how), source.ids(6, 4).select(x, 0.0).sum_along(1))
+
+    return compose
+
+
+def entropy_apart(source: Sources) -> Value:
+    x = source(6, 4)
+    return (x.logsumexp(1).sum() - source.ids(6, 4).select(x, 0.0).sum()) / 6
+
+
+def entropy_less_logarithm(source: Sources) -> Value:
+    x = source(6, 4)
+    chances = x - logarithm(x, "shifted").broadcast_along(1, 4)
+    return -source.ids(6, 4).select(chances, 0.0).sum() / 6
+
+
+def entropy_of_shifted(source: Sources) -> Value:
+    x = source(6, 4)
+    shifted = x - x.max_along(1).broadcast_along(1, 4)
+    chances = shifted - shifted.exp().sum_along(1).ln().broadcast_along(1, 4)
+    return -source.ids(6, 4).select(chances, 0.0).sum() / 6
+
+
+def entropy_of_grouped_rows(source: Sources) -> Value:
+    x = source(2, 3, 4)
+    picked = source.ids(6, 4).reshape([2, 3, 4]).select(x, 0.0).sum_along(2)
+    return (x.logsumexp(2) - picked).mean()
+
+
 # attention
 def attention(mask: str = "", scale: float = 0.5, divided: bool = False, transposed: bool = False) -> Compose:
     def compose(source: Sources) -> Value:
@@ -231,6 +275,7 @@ def looked_up(source: Sources) -> Value:
 
 
 WINDOW = ["window product"]
+ENTROPY = ["cross entropy"]
 FORMS: dict[str, tuple[Compose, list[str]]] = {
     "convolution": (convolution(), WINDOW),
     "convolution, padded": (convolution(padding=(1, 2)), WINDOW),
@@ -262,6 +307,17 @@ FORMS: dict[str, tuple[Compose, list[str]]] = {
     "cross entropy, mean of rows": (mean_of_rows, ["cross entropy"]),
     "cross entropy, mean of losses": (mean_of_losses, ["cross entropy"]),
     "cross entropy, mean of terms": (mean_of_terms, ["cross entropy"]),
+    "cross entropy by logsumexp": (picked_less("instruction", lambda log, score: (log - score).mean()), ENTROPY),
+    "cross entropy by logarithms": (picked_less("shifted", lambda log, score: (log - score).mean()), ENTROPY),
+    "cross entropy by stopped shifts": (picked_less("stopped", lambda log, score: (log - score).sum()), ENTROPY),
+    "cross entropy by plain powers": (picked_less("plain", lambda log, score: log - score), ENTROPY),
+    "cross entropy, a gain": (picked_less("instruction", lambda log, score: -(score - log).mean()), ENTROPY),
+    "cross entropy, gains": (picked_less("instruction", lambda log, score: (-(score - log)).sum() / 6), ENTROPY),
+    "cross entropy, gains of rows": (picked_less("shifted", lambda log, score: -(score - log)), ENTROPY),
+    "cross entropy, sums apart": (entropy_apart, ENTROPY),
+    "cross entropy, less a logarithm": (entropy_less_logarithm, ENTROPY),
+    "cross entropy, shifted": (entropy_of_shifted, ENTROPY),
+    "cross entropy of grouped rows": (entropy_of_grouped_rows, ENTROPY),
     "attention, einsum": (attention_by_names, ["attention"]),
     "attention": (attention(), ["attention"]),
     "attention, divided": (attention(divided=True, transposed=True), ["attention"]),

@@ -215,6 +215,82 @@ def chances_observed(source: Sources) -> Any:
     return -source.ids(6, 4).select(chances, 0.0).sum() / 6, chances
 
 
+@miss("chances of a softmax along two axes", "cross entropy")
+def along_two_axes(source: Sources) -> Value:
+    x = source(2, 3, 4)
+    logarithm = x.exp().sum_along(2).sum_along(1).ln().broadcast_along(1, 3).broadcast_along(2, 4)
+    return -source.ids(6, 4).reshape([2, 3, 4]).select(x - logarithm, 0.0).sum() / 6
+
+
+def _picked(source: Sources, axis: int = 1) -> tuple[Value, Value]:
+    """Scores, and those that labels pick."""
+    x = source(4, 4)
+    return x, source.ids(4, 4).select(x, 0.0).sum_along(axis)
+
+
+@miss("labels that pick several scores", "cross entropy")
+def several_labels(source: Sources) -> Value:
+    x = source(4, 4)
+    labels = source.tape.leaf(np.tril(np.ones((4, 4))))
+    return (x.logsumexp(1) - labels.select(x, 0.0).sum_along(1)).sum() / 4
+
+
+@miss("labels that pick rows", "cross entropy")
+def labels_of_rows(source: Sources) -> Value:
+    x = source(4, 4)
+    return (x.logsumexp(1) - source.ids(4, 4).transpose().select(x, 0.0).sum_along(1)).sum() / 4
+
+
+@miss("labels of parts of a row", "cross entropy")
+def labels_of_parts(source: Sources) -> Value:
+    x = source(3, 4)
+    return (x.logsumexp(1) - source.ids(6, 2).reshape([3, 4]).select(x, 0.0).sum_along(1)).sum() / 3
+
+
+@miss("a logarithm along the rows", "cross entropy")
+def logarithm_along_rows(source: Sources) -> Value:
+    x, picked = _picked(source)
+    return (x.logsumexp(0) - picked).sum() / 4
+
+
+@miss("both along the rows", "cross entropy")
+def both_along_rows(source: Sources) -> Value:
+    x, picked = _picked(source, 0)
+    return (x.logsumexp(0) - picked).sum() / 4
+
+
+@miss("scores picked from others", "cross entropy")
+def other_scores(source: Sources) -> Value:
+    _, picked = _picked(source)
+    return (source(4, 4).logsumexp(1) - picked).sum() / 4
+
+
+@miss("a logarithm added", "cross entropy")
+def logarithm_added(source: Sources) -> Value:
+    x, picked = _picked(source)
+    return (x.logsumexp(1) + picked).sum() / 4
+
+
+@miss("another filling than zero", "cross entropy")
+def filled(source: Sources) -> Value:
+    x = source(4, 4)
+    return (x.logsumexp(1) - source.ids(4, 4).select(x, -1.0).sum_along(1)).sum() / 4
+
+
+@miss("shifted by something else", "cross entropy")
+def shifted_by_another(source: Sources) -> Value:
+    x, picked = _picked(source)
+    shift = source(4)
+    total = (x - shift.broadcast_along(1, 4)).exp().sum_along(1)
+    return (x.max_along(1) + total.ln() - picked).sum() / 4
+
+
+@miss("picked scores observed", "cross entropy")
+def picked_observed(source: Sources) -> Any:
+    x, picked = _picked(source)
+    return (x.logsumexp(1) - picked).sum() / 4, picked
+
+
 # attention
 def _attention(source: Sources, axis: int = -1, shift: bool = True) -> tuple[Value, Value, Value]:
     query, key, value = source(2, 5, 4), source(2, 5, 4), source(2, 5, 4)

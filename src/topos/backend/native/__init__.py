@@ -16,8 +16,9 @@ The stages, in the order in which they are read; each is given what the one befo
 4.  `writers`        The kernel of each group, by kind, where `reading` says that there is one:
                      `loops` (elementwise), `panels`, `phases`, `whole`, `reductions`, `passes` and `rows` (sums and
                      maxima), `contractions`, `operands` and the package `products`, `copies`, `indexing`, `windows`,
-                     `cascade_kernel` (`cascade_block`, `cascade_reach`), and `replacing` (a few rows of a carried
-                     buffer).
+                     `cascade_kernel` (`cascade_block`, `cascade_reach`; `cascade_stages`), for bands of an image
+                     `cascade_rolling` (`cascade_bands`, `cascade_band`, `rings`), and `replacing` (a few rows of a
+                     carried buffer).
 5.  What they write with: `nest` (axes, operands, memory, tiles; `reads`, `stream`), `evaluator` (bodies in registers),
                      `arithmetic` and `bodies` (an element's operations), `vocabulary` and `lookup` (the words of the
                      elementary functions), `text` and `registers` (LLVM's syntax), `kernel` (a text with its name).

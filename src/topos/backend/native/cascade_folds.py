@@ -1,18 +1,18 @@
 """Folds of a product's rows: stages that add windows back image by image, so that nobody stores the windows.
 
-The input gradient of a convolution is such a cascade: a product, and a fold for each axis of the windows.
+The input gradient of a convolution is such a cascade: a product, and a fold for each axis of the windows. Large images
+are cut into bands of rows. The windows of few small images are one block, which threads share stage by stage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topos.backend.native.cascade_bands import FEWEST_IMAGES, bands_of
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.views import View
 from topos.op import Fold, MatMul
 
-FEWEST_IMAGES = 8
-"""Fewer leave threads without work."""
 BLOCK_BYTES = 1 << 17
 """Of the windows of a block, unless those of one image take more."""
 MOST_BLOCKS = 16
@@ -28,7 +28,7 @@ class Folds:
     def stages(self) -> list[int]:
         """Where the stages stand, in order; none where a condition does not hold."""
         found = [self.last]
-        if not self._is_fold(self.groups[self.last]) or self.groups[self.last].shape[0] < FEWEST_IMAGES:
+        if not self._is_fold(self.groups[self.last]):
             return []
         while self._is_fold(self.groups[found[0]]):
             before = self._before(found[0])
@@ -36,7 +36,11 @@ class Folds:
                 return []
             found.insert(0, before)
         first = self.groups[found[0]]
-        return found if first.stages or self._is_product(first) else []
+        if not first.stages and not self._is_product(first):
+            return []
+        stages = [*(first.stages or (first,)), *(self.groups[at] for at in found[1:])]
+        is_shared = self.groups[self.last].shape[0] >= FEWEST_IMAGES
+        return found if is_shared or bands_of(self.lowering, stages) is not None else []
 
     def _before(self, at: int) -> int | None:
         """The group whose result a fold reads image by image and nobody else reads."""
@@ -78,7 +82,9 @@ class Folds:
         steps = zip(view.shape[1:], view.strides[1:], strict=True)
         reach = sum((extent - 1) * step for extent, step in steps)
         is_whole = view.offset == 0 and not view.guards and view.grid is None and view.shape.volume == size
-        return is_whole and size > 0 and reach == size // images - 1 and view.strides[0] == size // images
+        if not is_whole or not size:
+            return False
+        return reach == size // images - 1 and (images == 1 or view.strides[0] == size // images)
 
 
 def images_of(lowering: Lowering, group: Group) -> int:

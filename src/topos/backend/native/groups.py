@@ -23,6 +23,7 @@ from topos.backend.native.readers import Readers
 from topos.backend.native.rearranging import Rearranging, settled_rows
 from topos.backend.native.recomputing import Recomputing
 from topos.backend.native.registers import Operand
+from topos.backend.native.rings import Ring
 from topos.backend.native.selections import with_dense_selections
 from topos.backend.native.signs import Signs
 from topos.backend.native.views import View, dense, moved
@@ -66,6 +67,8 @@ class Lowering:
 
     reach: Operand | None = None
     """How many places of a row are walked along, where that is known at run time."""
+    rings: Mapping[int, Ring] = {}
+    """For a fold of some rows of an image, where it finds its windows."""
 
     def __init__(self, spec: Spec, scheduled: Sequence[int], kept: Iterable[int]) -> None:
         self.spec, scheduled = with_dense_selections(spec, scheduled)

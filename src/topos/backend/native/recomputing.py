@@ -1,7 +1,8 @@
 """Values that are worked out again where they are read: what they are made of is stored anyway.
 
 A large elementwise row that only later loops read need not be stored, if they can work it out from values that are
-stored for others: it costs little, and saves writing it, reading it, and its memory for all the time in between.
+stored for others: it costs little, and saves writing it, reading it, and its memory for all the time in between. What is
+one number for each row of the loop, a mean say, is stored for it, which is little.
 """
 
 from __future__ import annotations
@@ -75,10 +76,11 @@ class Recomputing:
                 base = self._base(operand)
                 if base is None or base in rows:
                     continue
-                if self._placement.home.get(base) != at or self._is_stored(base, at):
+                is_across = base in self._placement.across
+                if self._placement.home.get(base) != at or self._is_stored(base, at) or is_across:
                     leaves.add(operand)
                     continue
-                if base in self._placement.across or self._views[operand] != dense(base, self._spec.rows[row].shape):
+                if self._views[operand] != dense(base, self._spec.rows[row].shape):
                     return None
                 rows.add(base)
                 waiting.append(base)

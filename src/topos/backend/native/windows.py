@@ -17,7 +17,7 @@ from topos.backend.native.program import Call
 from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, listed, vector, written
 from topos.backend.native.target import Target
-from topos.backend.native.views import dense, dense_strides, merged
+from topos.backend.native.views import merged
 from topos.backend.native.vocabulary import Lanes
 from topos.op import Fold
 from topos.op.movement import window_count
@@ -37,26 +37,26 @@ def fold(lowering: Lowering, group: Group, target: Target) -> Call | None:
     opcode = lowering.spec.rows[row].opcode
     assert isinstance(opcode, Fold)
     lanes = lanes_for(lowering, group, target)
-    is_last, most = prod(group.shape[opcode.axis + 1 :]) == 1, lanes_up_to(lanes, opcode.extent)
+    is_last, most = prod(group.shape[opcode.axis + 1 :]) == 1, lanes_up_to(lanes, group.shape[opcode.axis])
     work = _Windows(Frame(lowering, target, most if is_last else lanes), row, opcode, group)
     is_near = is_last and opcode.step > 1 and work.is_near()
-    is_along = is_last and (opcode.step == 1 or is_near)
+    is_along = is_last and work.ring is None and (opcode.step == 1 or is_near)
     if is_last and not is_along:
         work = _Windows(Frame(lowering, target, lanes), row, opcode, group)
     frame = work.frame
 
     def along(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
         body = work.near if is_near else work.along
-        frame.vectors(begin, end, opcode.extent, lambda index, count: body(outer, index, count))
+        frame.vectors(begin, end, group.shape[opcode.axis], lambda index, count: body(outer, index, count))
 
     def across(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
         frame.vectors(begin, end, work.after[-1], lambda index, count: work.across(outer, index, count))
 
     size = prod(group.shape) * opcode.size
     if is_along:
-        tiles = frame.tiled([*work.before, opcode.extent], size, along)
+        tiles = frame.tiled([*work.before, group.shape[opcode.axis]], size, along)
     else:
-        tiles = frame.tiled([*work.before, opcode.extent, *work.after], size, across)
+        tiles = frame.tiled([*work.before, group.shape[opcode.axis], *work.after], size, across)
     return Call((frame.kernel("fold", tiles),), frame.pointers)
 
 
@@ -64,15 +64,17 @@ class _Windows:
     """The operand and the result of a fold, laid out: axes before, window and offset (or place), axes after."""
 
     def __init__(self, frame: Frame, row: int, opcode: Fold, group: Group) -> None:
-        self.frame = frame
+        self.frame, lowering = frame, frame.lowering
         self.opcode = opcode
         self.count = window_count("fold", opcode.extent, opcode.size, opcode.step, opcode.dilation)
         (self.operand,) = frame.spec.rows[row].operands
         self.own = frame.arithmetic(frame.element(row))
         self.m = frame.arithmetic(frame.element(row).accumulator)
-        axis, own = opcode.axis, list(dense_strides(group.shape))
+        self.ring = lowering.rings.get(row)
+        axis, stored = opcode.axis, lowering.views[row]
+        own = list(stored.strides)
         read = None if self.operand in frame.lowering.constants else frame.read(self.operand)
-        self.result = frame.add(dense(row, group.shape), self.own.bytes)
+        self.result = frame.add(stored, self.own.bytes)
         maps = [] if read is None else read.maps
         self.before, first = merged(group.shape[:axis], [*[map[:axis] for map in maps], own[:axis]])
         self.after, last = merged(group.shape[axis + 1 :], [*[map[axis + 2 :] for map in maps], own[axis + 1 :]])
@@ -110,7 +112,8 @@ class _Windows:
     ) -> Operand:
         """The sum with what one offset gives a place, where a window has its offset there."""
         function, opcode = self.frame.function, self.opcode
-        start = function.add(at, function.multiply(offset, -opcode.dilation))
+        first = at if self.ring is None else function.add(at, self.ring.begun)
+        start = function.add(first, function.multiply(offset, -opcode.dilation))
         window, fits = start, self._below(start, (self.count - 1) * opcode.step + 1)
         if opcode.step > 1:
             window = function.let(INT64, f"udiv i64 {written(start)}, {opcode.step}")
@@ -121,12 +124,19 @@ class _Windows:
         inside: list[tuple[Operand, str]] = []
 
         def one() -> None:
-            place = Place((*head, window, offset, *tail), index, count)
+            place = Place((*head, self._row(window), offset, *tail), index, count)
             value = self.frame.value(self.operand, place, self.own.element)
             inside.append((self._lanes(held) + value, function.block))
 
         function.when(fits, one)
         return function.join(held.type, [*inside, (held, before)])
+
+    def _row(self, window: Integer) -> Integer:
+        """Where a window lies among those that there are."""
+        if self.ring is None:
+            return window
+        turned = self.frame.function.add(window, self.ring.ahead)
+        return self.frame.function.let(INT64, f"urem i64 {written(turned)}, {self.ring.rows}")
 
     def along(self, outer: tuple[Integer, ...], index: Integer, count: Integer | None) -> None:
         """Neighbouring places of the axis, whose windows are neighbours too."""
