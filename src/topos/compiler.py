@@ -26,6 +26,7 @@ from topos.errors import ToposError
 from topos.graph import Field, Network, Node, Parameters, Symbol, Tape, Trace, Value, detach
 from topos.op import Composites, MapOperation, Opcode, Recordable
 from topos.shape import Shape
+from topos.storage import Loaded, TensorFile, load, load_tensors, save, save_tensors
 from topos.tensor import Services, Tensor
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Fidelity",
     "Field",
     "Formula",
+    "Loaded",
     "MapOperation",
     "Native",
     "Network",
@@ -62,6 +64,7 @@ __all__ = [
     "Tape",
     "Task",
     "Tensor",
+    "TensorFile",
     "ToposError",
     "Trace",
     "Value",
@@ -70,6 +73,10 @@ __all__ = [
     "detach",
     "f32",
     "f64",
+    "load",
+    "load_tensors",
     "reference",
+    "save",
+    "save_tensors",
     "threads",
 ]

@@ -42,6 +42,7 @@ from topos.neural import (
     average_pool,
     binary_cross_entropy,
     causal_mask,
+    checkpoint,
     clip_by_global_norm,
     conv1d,
     conv2d,
@@ -62,6 +63,7 @@ from topos.neural import (
 )
 from topos.op import concat, einsum, stack, where
 from topos.shape import Shape
+from topos.storage import load, save
 from topos.tensor import Tensor
 
 __all__ = [
@@ -114,6 +116,7 @@ __all__ = [
     "bf16",
     "binary_cross_entropy",
     "causal_mask",
+    "checkpoint",
     "clip_by_global_norm",
     "concat",
     "conv1d",
@@ -128,11 +131,13 @@ __all__ = [
     "global_max_pool",
     "huber",
     "init",
+    "load",
     "max_pool",
     "mean_absolute_error",
     "mean_squared_error",
     "named_parameters",
     "parameters",
+    "save",
     "scaled_dot_product",
     "schedule",
     "sinusoids",
