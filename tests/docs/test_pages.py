@@ -79,16 +79,6 @@ def test_plumbing_that_is_left_out_exists() -> None:
         assert not missing, name
 
 
-def test_what_is_called_planned_is_not_there_yet() -> None:
-    page = (ROOT / "docs" / "terminology.md").read_text(encoding="utf-8")
-    planned = re.findall(r"^- \*Planned\.\* (`[^:]+`): ", page, re.MULTILINE)
-    assert len(planned) == page.count("- *Planned.*")
-    owners = {"plan": topos.Plan, "entry": topos.BoundEntry, "Numerics": topos.Numerics}
-    for name in re.findall(r"`([\w.]+)`", "".join(planned)):
-        owner, _, member = name.rpartition(".")
-        assert not hasattr(owners.get(owner, topos), member), f"{name} is there: give it an entry"
-
-
 def test_every_public_name_stands_in_the_terminology() -> None:
     page = (ROOT / "docs" / "terminology.md").read_text(encoding="utf-8")
     names = [name for name in topos.__all__ if not name.endswith("Error") and name != "__version__"]
