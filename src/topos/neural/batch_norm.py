@@ -7,9 +7,10 @@ from math import prod
 from topos.element import Element
 from topos.errors import RecordedError
 from topos.graph import Tape, Value
+from topos.neural.init import constant
 from topos.neural.module import Module
 from topos.neural.options import extent, number
-from topos.neural.sources import Sources, filled
+from topos.neural.sources import Sources
 
 
 class BatchNorm(Module):
@@ -41,10 +42,10 @@ class BatchNorm(Module):
         self.epsilon = number(self.refusal, "epsilon", epsilon)
         self.momentum = number(self.refusal, "momentum", momentum)
         channels = extent(self.refusal, "channels", channels)
-        self.gain = sources.parameter("gain", [channels], filled(1), element)
-        self.bias = sources.parameter("bias", [channels], filled(0), element)
-        self.mean = sources.input("mean", [channels], filled(0), element)
-        self.variance = sources.input("variance", [channels], filled(1), element)
+        self.gain = sources.parameter("gain", [channels], constant(1), element)
+        self.bias = sources.parameter("bias", [channels], constant(0), element)
+        self.mean = sources.input("mean", [channels], constant(0), element)
+        self.variance = sources.input("variance", [channels], constant(1), element)
 
     def express(self, x: Value) -> Value:
         raise RecordedError(f"{self.called}: call train(x), which answers (y, carry), or infer(x)")

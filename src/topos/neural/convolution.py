@@ -6,9 +6,10 @@ from math import prod
 
 from topos.element import Element
 from topos.graph import Tape, Value
+from topos.neural.init import constant
 from topos.neural.module import Module
 from topos.neural.options import Refuse, extent, extents, refusing
-from topos.neural.sources import Init, Sources, filled
+from topos.neural.sources import Init, Sources
 from topos.shape import Shape
 
 Extents = int | tuple[int, ...]
@@ -83,7 +84,7 @@ class _Convolution(Module):
         channels, filters = extent(self.refusal, "channels", channels), extent(self.refusal, "filters", filters)
         sizes = extents(self.refusal, "kernel", kernel, self._axes)
         self.steps = _Steps(self.refusal, self._axes, stride, padding, dilation)
-        starts = bias if callable(bias) else filled(0)
+        starts = bias if callable(bias) else constant(0)
         self.weight = sources.parameter("weight", [filters, channels, *sizes], init, element)
         self.bias = sources.parameter("bias", [filters], starts, element) if bias else None
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from topos.element import Element
 from topos.graph import Tape, Value
+from topos.neural.init import constant
 from topos.neural.module import Module
-from topos.neural.sources import Sources, filled
+from topos.neural.sources import Sources
 
 
 class Dropout(Module):
@@ -23,7 +24,7 @@ class Dropout(Module):
     ) -> None:
         sources = Sources(tape, "Dropout", name)
         self.path = sources.path
-        self.mask = sources.input("mask", shape, filled(1), element)
+        self.mask = sources.input("mask", shape, constant(1), element)
 
     def express(self, x: Value) -> Value:
         mask = self.resolve(self.mask, like=x)

@@ -8,11 +8,12 @@ from typing import Any
 from topos.element import Element
 from topos.graph import Tape, Value
 from topos.neural.attention import causal_mask, scaled_dot_product
+from topos.neural.init import constant
 from topos.neural.linear import Linear
 from topos.neural.module import Module
 from topos.neural.options import divides, extent
 from topos.neural.positions import Rotary
-from topos.neural.sources import Init, Sources, filled
+from topos.neural.sources import Init, Sources
 from topos.shape import Shape
 
 
@@ -116,8 +117,8 @@ class KeyValueCache(Module):
         if extents.rank < 3:
             raise self.refusal(f"wants [..., groups, places, size], got {extents}")
         self.places = extents[-2]
-        self.keys = sources.input("keys", extents, filled(0), element)
-        self.values = sources.input("values", extents, filled(0), element)
+        self.keys = sources.input("keys", extents, constant(0), element)
+        self.values = sources.input("values", extents, constant(0), element)
 
     def updated(self, kept: Value, fresh: Value, at: Value) -> Value:
         """What is kept, with what is fresh at the place that a selection names."""

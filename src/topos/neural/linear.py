@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from topos.element import Element
 from topos.graph import Tape, Value
 from topos.neural.activation import Activation
+from topos.neural.init import constant
 from topos.neural.module import Module
 from topos.neural.options import extent
-from topos.neural.sources import Init, Sources, filled
+from topos.neural.sources import Init, Sources
 
 
 class Linear(Module):
@@ -36,7 +37,7 @@ class Linear(Module):
         sources = Sources(tape, "Linear", name)
         self.path = sources.path
         inputs, outputs = (extent(self.refusal, "extents", given, 0) for given in (inputs, outputs))
-        starts = bias if callable(bias) else filled(0)
+        starts = bias if callable(bias) else constant(0)
         self.weight = sources.parameter("weight", [inputs, outputs], init, element)
         self.bias = sources.parameter("bias", [outputs], starts, element) if bias else None
 

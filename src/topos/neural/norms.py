@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from topos.element import Element
 from topos.graph import Tape, Value
+from topos.neural.init import constant
 from topos.neural.module import Module
 from topos.neural.options import divides, extent, number
-from topos.neural.sources import Sources, filled
+from topos.neural.sources import Sources
 
 
 class LayerNorm(Module):
@@ -30,8 +31,8 @@ class LayerNorm(Module):
         self.path = sources.path
         self.epsilon = number(self.refusal, "epsilon", epsilon)
         width = extent(self.refusal, "width", width)
-        self.gain = sources.parameter("gain", [width], filled(1), element)
-        self.bias = sources.parameter("bias", [width], filled(0), element)
+        self.gain = sources.parameter("gain", [width], constant(1), element)
+        self.bias = sources.parameter("bias", [width], constant(0), element)
 
     def express(self, x: Value) -> Value:
         gain, bias = self.resolve(self.gain, like=x), self.resolve(self.bias, like=x)
@@ -61,7 +62,7 @@ class RmsNorm(Module):
         self.path = sources.path
         self.epsilon = number(self.refusal, "epsilon", epsilon)
         width = extent(self.refusal, "width", width)
-        self.gain = sources.parameter("gain", [width], filled(1), element)
+        self.gain = sources.parameter("gain", [width], constant(1), element)
 
     def express(self, x: Value) -> Value:
         gain = self.resolve(self.gain, like=x)
@@ -97,8 +98,8 @@ class GroupNorm(Module):
         channels = extent(self.refusal, "channels", channels)
         self.groups = extent(self.refusal, "groups", groups)
         divides(self.refusal, "groups", groups, "channels", channels)
-        self.gain = sources.parameter("gain", [channels], filled(1), element)
-        self.bias = sources.parameter("bias", [channels], filled(0), element)
+        self.gain = sources.parameter("gain", [channels], constant(1), element)
+        self.bias = sources.parameter("bias", [channels], constant(0), element)
 
     def express(self, x: Value) -> Value:
         gain, bias = self.resolve(self.gain, like=x), self.resolve(self.bias, like=x)

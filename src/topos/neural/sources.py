@@ -9,15 +9,9 @@ from topos.element import Element
 from topos.errors import KinshipError
 from topos.graph import Tape, Value
 from topos.shape import Shape
-from topos.tensor import Tensor
 
 Init = Callable[[Shape, Element], Any]
 """What makes an initial payload of a shape and an element; `topos.init` has them."""
-
-
-def filled(number: float) -> Init:
-    """The initialiser of one number everywhere."""
-    return lambda shape, element: Tensor.filled(shape, number, element)
 
 
 class Sources:
