@@ -238,6 +238,25 @@ def test_narrow_weights_keep_narrow_moments_of_what_was_computed_wide() -> None:
     assert_same_bits(optimizer.tables["second"].of(weight), Tensor(wide * wide * rest, f32).convert(bf16))
 
 
+class Averaged(Optimizer):
+    """Keeps a mean of the weights as they move, in f32, of which it starts with the first."""
+
+    def start(self, weight: Tensor) -> dict[str, Tensor]:
+        return {"average": weight.to(f32)}
+
+    def update(self, weight: Any, gradient: Any, kept: Any, common: Any) -> tuple[Any, dict[str, Any]]:
+        after = weight - gradient * common["rate"].broadcast(weight.shape)
+        return after, {"average": kept["average"] * 0.75 + after * 0.25}
+
+
+def test_what_is_kept_may_be_wider_than_the_weight_and_start_from_it() -> None:
+    grade_optimizer(Averaged, elements=[f32, bf16])
+    network, weight = Tape.record(lambda tape: tape.parameter([1.0, 2.0]), bf16)
+    table, optimizer = network.parameters(), Averaged()
+    optimizer.step(table, table, 2.0**-9)
+    assert_same_bits(optimizer.tables["average"].of(weight), np.array([1 - 2.0**-11, 2 - 2.0**-10], np.float32))
+
+
 class Sums(Element):
     """An accumulator that is nothing else."""
 
