@@ -31,7 +31,7 @@ from topos import (
     f64,
 )
 from topos.element import Element
-from topos.testing import assert_same_bits, grade_optimizer
+from topos.testing import assert_same_bits, grade_optimizer, same_bits
 
 from . import rules
 
@@ -312,6 +312,29 @@ def test_tables_are_pickled_with_the_optimizer() -> None:
     other = pickle.loads(pickle.dumps(optimizer))
     assert list(other.tables) == ["first", "second", "power1", "power2"]
     assert_same_bits(other.step(table, table, 0.1).of(weight), optimizer.step(table, table, 0.1).of(weight))
+
+
+def test_an_interrupt_leaves_the_tables_of_before_or_those_of_after(interrupted: Callable[..., None]) -> None:
+    network, _ = Tape.record(lambda tape: [tape.parameter([1.0, 2.0]), tape.parameter(3.0)])
+    first = network.parameters()
+    complete = Adam()
+    second = complete.step(first, first, 0.1)
+    before = complete.tables
+    complete.step(second, first, 0.1)
+    after = complete.tables
+    found, at = set(), 0
+    while True:
+        optimizer = Adam()
+        optimizer.tables = before
+        try:
+            interrupted(lambda optimizer=optimizer: optimizer.step(second, first, 0.1), at)  # type: ignore[misc]
+        except KeyboardInterrupt:
+            found.add([same_bits(optimizer.tables, tables) for tables in (before, after)].index(True))
+            at += 7
+        else:
+            break
+    assert at > 100
+    assert 0 in found
 
 
 def test_a_network_that_grew_keeps_what_is_remembered() -> None:
