@@ -157,7 +157,8 @@ def test_gathered_batches_are_the_loop_that_adds_tables(kind: str) -> None:
     network, (loss, adjoints, gather, apply, update, moved) = Tape.record(record, KINDS[kind].element)
     gathering, stepping = network.entry(loss).carry(gather).lower(), network.entry(()).carry(apply).lower()
     looking = network.entry([loss, *adjoints.roots(), *moved.values()]).lower()
-    state, parameters, optimizer = network.state(), network.parameters(), AdamW()
+    state, at_once = network.state(), network.state()
+    parameters, optimizer = network.parameters(), AdamW()
     statistics = {source: network.payload(source) for source in moved}
     for step in range(3):
         total: Parameters | None = None
@@ -168,11 +169,15 @@ def test_gathered_batches_are_the_loop_that_adds_tables(kind: str) -> None:
             gradients = run.recorded_gradients(adjoints)
             total = gradients if total is None else total + gradients
             assert_same_bits(gathering.advance(state, batch).of(loss), run.of(loss))
+        batches = [KINDS[kind].batch(4 * step + part) for part in range(4)]
+        gathering.advance(at_once, {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}, steps=4)
+        stepping.advance(at_once, {update.rate: RATE(step)})
         assert total is not None
         mean = total.map(lambda tensor: tensor / 4.0)
         parameters = optimizer.step(parameters, clip_by_global_norm(mean, LIMIT), RATE(step))
         stepping.advance(state, {update.rate: RATE(step)})
         assert_same_bits(state.parameters().payloads(), parameters.payloads())
+        assert_same_bits(at_once.payloads(), state.payloads())
 
 
 def test_narrow_gradients_are_gathered_wide_and_cleared() -> None:

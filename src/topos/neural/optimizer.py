@@ -52,7 +52,10 @@ class Optimizer:
 
     # what a rule says
     def start(self, weight: Tensor) -> dict[str, Tensor]:
-        """What is kept beside a weight, by name, before its first step; of any shape, of the weight's element."""
+        """What is kept beside a weight, by name, before its first step; of any shape and element.
+
+        Over tables the weight is that of the first step; where a step is recorded it is the recorded initial.
+        """
         return {}
 
     def counts(self) -> dict[str, float]:
