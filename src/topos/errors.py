@@ -57,7 +57,7 @@ class PostureError(ToposError):
 
 
 class FeedError(ToposError, ValueError):
-    """A payload for a source that does not fit it, an unknown source, or a source without its payload."""
+    """A payload that does not fit its source, an unknown source, a source without one, or a file that holds no data."""
 
 
 class EmissionError(ToposError, TypeError):
