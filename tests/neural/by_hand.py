@@ -33,6 +33,17 @@ def convolution(x: Value, kernel: Value, bias: Value, stride: Pair, padding: Pai
     return y.reshape([images, down, across, filters]).permute([0, 3, 1, 2])
 
 
+def grouped_convolution(x: Value, kernel: Value, bias: Value, groups: int) -> Value:
+    (images, _, height, width), (filters, channels, size, _) = x.shape, kernel.shape
+    windows = x.unfold(3, size).unfold(2, size)
+    down, across = height - size + 1, width - size + 1
+    rows, inner = images * down * across, channels * size * size
+    terms = windows.permute([0, 2, 4, 1, 3, 5]).reshape([rows, groups, inner]).permute([1, 0, 2])
+    y = terms @ kernel.reshape([groups, filters // groups, inner]).transpose()
+    y = y.permute([1, 0, 2]).reshape([rows, filters]) + bias.broadcast_along(0, rows)
+    return y.reshape([images, down, across, filters]).permute([0, 3, 1, 2])
+
+
 def convolution_1d(x: Value, kernel: Value, stride: int, padding: int) -> Value:
     (images, channels, length), (filters, _, size) = x.shape, kernel.shape
     windows = x.pad(2, padding, length + 2 * padding).unfold(2, size, stride)

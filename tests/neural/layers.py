@@ -27,6 +27,7 @@ from by_hand import (
     dense,
     gelu_tanh,
     group_norm,
+    grouped_convolution,
     layer_norm,
     max_pool,
     rms_norm,
@@ -98,6 +99,11 @@ def _mlp(tape: Tape) -> Callable[[Value], Value]:
 def _conv2d(tape: Tape) -> Callable[[Value], Value]:
     kernel, bias = tape.parameter(drawn([4, 3, 3, 2], None)), tape.parameter(np.zeros(4))
     return lambda x: convolution(x, kernel, bias, (2, 1), (1, 2), (1, 2))
+
+
+def _grouped(tape: Tape) -> Callable[[Value], Value]:
+    kernel, bias = tape.parameter(drawn([6, 2, 3, 3], None)), tape.parameter(np.zeros(6))
+    return lambda x: grouped_convolution(x, kernel, bias, 2)
 
 
 def _conv1d(tape: Tape) -> Callable[[Value], Value]:
@@ -218,6 +224,18 @@ LAYERS = [
         _conv2d,
         lambda x, w, b: convolved(x, w, (2, 1), (1, 2), (1, 2)) + b[:, None, None],
         WINDOWS,
+    ),
+    Layer(
+        "Conv2d of groups",
+        [2, 4, 5, 5],
+        lambda t, **o: Conv2d(t, 4, 6, 3, drawn, groups=2, **o),
+        _grouped,
+        lambda x, w, b: (
+            np.concatenate(
+                [convolved(x[:, at : at + 2], w[3 * at // 2 :][:3], (1, 1), (0, 0), (1, 1)) for at in (0, 2)], 1
+            )
+            + b[:, None, None]
+        ),
     ),
     Layer(
         "Conv1d",

@@ -69,6 +69,14 @@ def test_an_axis_of_which_the_windows_are_its_places_has_none() -> None:
         assert [node.opcode.name for node in tape.nodes()].count("Unfold") == unfolded
 
 
+def test_a_group_for_each_channel() -> None:
+    x, weights = (drawn(shape).astype(np.float32) for shape in ([2, 3, 5], [3, 1, 3]))
+    found = conv1d(Tensor(x), Tensor(weights), groups=3).numpy()
+    for channel in range(3):
+        alone = conv1d(Tensor(x[:, channel : channel + 1]), Tensor(weights[channel : channel + 1]))
+        assert_same_bits(found[:, channel : channel + 1], alone.numpy())
+
+
 def test_pools_of_one_axis_and_of_what_is_left_over() -> None:
     x = Tensor(np.arange(14.0).reshape(1, 2, 7))
     assert max_pool(x, 3).tolist() == [[[2, 5], [9, 12]]]
@@ -109,6 +117,10 @@ REFUSED = {
     "conv2d: wants stride of at least 1, got 0": lambda x: conv2d(x, Tensor(drawn([2, 3, 3, 3])), stride=0),
     "conv2d: wants padding of at least 0, got -1": lambda x: conv2d(x, Tensor(drawn([2, 3, 3, 3])), padding=(0, -1)),
     "conv2d: wants an integer for dilation, got 1.5": lambda x: conv2d(x, Tensor(drawn([2, 3, 3, 3])), dilation=1.5),
+    "conv2d: wants groups that divide filters, got 2 of 3": lambda x: conv2d(x, Tensor(drawn([3, 3, 1, 1])), groups=2),
+    "conv2d: wants [batch, 6, height, width], got [2, 3, 5, 5]": lambda x: conv2d(
+        x, Tensor(drawn([2, 3, 1, 1])), groups=2
+    ),
     "conv2d: wants one stride or 2, got 3": lambda x: conv2d(x, Tensor(drawn([2, 3, 3, 3])), stride=(1, 1, 1)),
     "max_pool: wants a padding of less than its windows of 2, got 2": lambda x: max_pool(x, 2, padding=2),
     "max_pool: wants a height of at least 6 for its windows, got 5": lambda x: max_pool(x, 6),
@@ -134,6 +146,9 @@ LAYERS = {
     "conv: Conv2d wants kernel of at least 1, got 0": lambda t: Conv2d(t, 3, 4, (3, 0), drawn, name="conv"),
     "conv: Conv1d wants one dilation or 1, got 2": lambda t: Conv1d(t, 3, 4, 3, drawn, dilation=(1, 1), name="conv"),
     "conv: Conv2d wants channels of at least 1, got 0": lambda t: Conv2d(t, 0, 4, 3, drawn, name="conv"),
+    "conv: Conv2d wants groups that divide channels, got 2 of 3": lambda t: Conv2d(
+        t, 3, 4, 3, drawn, groups=2, name="conv"
+    ),
     "h0.conv: Conv2d wants [batch, 3, height, width], got [2, 4, 5, 5]": lambda t: Conv2d(
         t, 3, 4, 3, drawn, name="h0.conv"
     )(t.input(shape=[2, 4, 5, 5])),

@@ -40,7 +40,7 @@ class BatchNorm(Module):
         sources = Sources(tape, "BatchNorm", name)
         self.path = sources.path
         self.epsilon = number(self.refusal, "epsilon", epsilon)
-        self.momentum = number(self.refusal, "momentum", momentum)
+        self.momentum = number(self.refusal, "momentum", momentum, 1.0)
         channels = extent(self.refusal, "channels", channels)
         self.gain = sources.parameter("gain", [channels], constant(1), element)
         self.bias = sources.parameter("bias", [channels], constant(0), element)

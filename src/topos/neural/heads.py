@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from topos.element import Element
+import numpy as np
+
+from topos.element import Element, f32
 from topos.graph import Tape, Value
-from topos.neural.attention import causal_mask, scaled_dot_product
-from topos.neural.init import constant
+from topos.neural.attention import scaled_dot_product
 from topos.neural.linear import Linear
 from topos.neural.module import Module
 from topos.neural.options import divides, extent
 from topos.neural.positions import Rotary
+from topos.neural.init import constant
 from topos.neural.sources import Init, Sources
 from topos.shape import Shape
 
@@ -23,7 +25,8 @@ class Attention(Module):
     `inward` is one dense layer to the queries of all heads, then the keys, then the values; each head attends by
     `scaled_dot_product`, with `mask` and `where` as there, and `outward` joins them. With fewer `groups` than `heads`
     there are keys and values for each group only, shared by its heads in order (Ainslie et al. 2023, "GQA"). A `rotary`
-    turns queries and keys. Raises `ShapeError` where heads do not divide the width, or groups the heads.
+    turns queries and keys. A mask that is a payload becomes a constant in each call; one that is a value is shared.
+    Raises `ShapeError` where heads do not divide the width, or groups the heads.
     """
 
     def __init__(
@@ -65,9 +68,7 @@ class Attention(Module):
         query, *fresh = self._projected(x, at)
         kept = [x.tape.resolve(source) for source in (cache.keys, cache.values)]
         key, value = (cache.updated(source, new, at) for source, new in zip(kept, fresh, strict=True))
-        element = query.element or x.tape.element
-        seen = x.tape.leaf(causal_mask(cache.places, element=element), element=element).gather(at)
-        y = self._attended(query, key.to(element), value.to(element), None, seen)
+        y = self._attended(query, _like(key, query), _like(value, query), None, cache.reached(at))
         return y, dict(zip(kept, (key, value), strict=True))
 
     def _projected(self, x: Value, at: Value | None) -> tuple[Value, Value, Value]:
@@ -78,7 +79,7 @@ class Attention(Module):
         if self.rotary is None:
             query, key = self._heads(columns, 0, heads), self._heads(columns, heads, groups)
         else:
-            turned = self.rotary(self._heads(columns, 0, heads + groups), at)  # at once: a plan stores one array
+            turned = self.rotary(self._heads(columns, 0, heads + groups), at)  # what two read is stored
             query, key = turned.narrow(-3, 0, heads), turned.narrow(-3, heads, groups)
         return query, key, self._heads(columns, heads + groups, groups)
 
@@ -100,6 +101,12 @@ class Attention(Module):
         *leading, groups, tokens, size = shared.shape
         spread = shared.broadcast_along(shared.shape.rank - 2, self.heads // groups)
         return spread.reshape([*leading, self.heads, tokens, size])
+
+
+def _like(kept: Value, query: Value) -> Value:
+    """What is kept, in the element of a query."""
+    assert query.element is not None
+    return kept.to(query.element)
 
 
 class KeyValueCache(Module):
@@ -129,3 +136,9 @@ class KeyValueCache(Module):
         assert kept.element is not None
         chosen = at.reshape([self.places, 1]).broadcast_to(kept.shape)
         return chosen.select(fresh.to(kept.element).broadcast_to(kept.shape), kept)
+
+    def reached(self, at: Value) -> Value:
+        """One for the place that a selection names and those before it, zero for what comes later: `[1, places]`."""
+        places = at.tape.leaf(np.arange(self.places).reshape(self.places, 1), element=f32)
+        here = places.gather(at).reshape([1]).broadcast_along(1, self.places)
+        return here.step(places.reshape([1, self.places]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
+from sys import float_info
 from typing import Any
 
 from topos.errors import ShapeError
@@ -47,9 +49,10 @@ def divides(refuse: Refuse, name: str, count: int, of: str, whole: int) -> None:
         raise refuse(f"wants {name} that divide {of}, got {count} of {whole}")
 
 
-def number(refuse: Refuse, name: str, value: Any, least: float = 0.0) -> float:
-    """A finite option of at least `least`."""
-    given = isinstance(value, int | float) and not isinstance(value, bool)
-    if not given or not least <= value < float("inf"):
-        raise refuse(f"wants a finite {name} of at least {least:g}, got {value!r}")
+def number(refuse: Refuse, name: str, value: Any, most: float = float_info.max) -> float:
+    """A finite option that is not negative, and at most `most`."""
+    given = isinstance(value, Real) and not isinstance(value, bool)
+    if not given or not 0 <= float(value) <= most:
+        limit = "finite and at least 0" if most == float_info.max else f"between 0 and {most:g}"
+        raise refuse(f"wants {name} {limit}, got {value!r}")
     return float(value)

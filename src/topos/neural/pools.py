@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from topos.graph import Value
-from topos.neural.convolution import NAMES, Extents, places
 from topos.neural.options import Refuse, extents, refusing
+from topos.neural.windows import Extents, Steps
 
 
 def max_pool(x: Value, size: Extents, *, stride: Extents | None = None, padding: Extents = 0) -> Value:
@@ -46,19 +46,16 @@ def global_average_pool(x: Value) -> Value:
 def _windows(refuse: Refuse, x: Value, size: Extents, stride: Extents | None, padding: Extents, fill: float) -> Value:
     """`[batch, channels, places, size, ...]`."""
     axes = _axes(refuse, x)
-    sizes, paddings = extents(refuse, "size", size, axes), extents(refuse, "padding", padding, axes, 0)
-    strides = sizes if stride is None else extents(refuse, "stride", stride, axes)
-    for own, before in zip(sizes, paddings, strict=True):
+    sizes = extents(refuse, "size", size, axes)
+    steps = Steps(refuse, axes, sizes if stride is None else stride, padding)
+    for own, before in zip(sizes, steps.padding, strict=True):
         if before >= own:
             raise refuse(f"wants a padding of less than its windows of {own}, got {before}")
-    places(refuse, NAMES[axes], x.shape[2:], sizes, strides, paddings, (1,) * axes)
-    padded = x
-    for axis, before in enumerate(paddings, 2):
-        if before:
-            padded = padded.pad(axis, before, x.shape[axis] + 2 * before, fill)
+    steps.places(refuse, x.shape[2:], sizes)
+    windows = steps.padded(x, fill)
     for axis in reversed(range(axes)):
-        padded = padded.unfold(axis + 2, sizes[axis], strides[axis])
-    return padded
+        windows = windows.unfold(axis + 2, sizes[axis], steps.stride[axis])
+    return windows
 
 
 def _axes(refuse: Refuse, x: Value) -> int:
