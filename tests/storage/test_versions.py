@@ -21,9 +21,15 @@ def test_the_pinned_file_runs_to_the_bits_that_it_had() -> None:
     assert pinned.results(pinned.FILE) == expected
 
 
-def test_the_pinned_file_is_what_this_version_writes(tmp_path: Path) -> None:
-    pinned.write(tmp_path / "x")
+def test_the_pinned_file_is_written_again_as_it_was(tmp_path: Path) -> None:
+    loaded = load(pinned.FILE)
+    save(tmp_path / "x", loaded.network, loaded.parameters, loaded.entries, loaded.names)
     assert (tmp_path / "x").read_bytes() == pinned.FILE.read_bytes()
+
+
+def test_the_pinned_program_still_writes_what_is_loaded(tmp_path: Path) -> None:
+    pinned.write(tmp_path / "x")
+    assert pinned.results(tmp_path / "x") == json.loads(pinned.BITS.read_text(encoding="utf-8"))
 
 
 def test_the_pinned_file_has_every_instruction() -> None:

@@ -39,9 +39,9 @@ def _keep(folder: str) -> None:
     flags: Any = getattr(os, "O_DIRECTORY", None)
     if flags is None:
         return
-    descriptor = os.open(folder, os.O_RDONLY | flags)
-    try:
-        with suppress(OSError):  # a file system that has no such thing
+    with suppress(OSError):  # a folder that may not be read, or a file system that has no such thing
+        descriptor = os.open(folder, os.O_RDONLY | flags)
+        try:
             os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        finally:
+            os.close(descriptor)

@@ -118,6 +118,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Any], metadata: Mapping[str, 
             [2., 4.]], f32)
     """
     with naming(path):
+        if not isinstance(tensors, Mapping):
+            raise CheckpointError(f"wants tensors by name, got {type(tensors).__name__}")
         write(path, {_name(name): _array(name, payload) for name, payload in tensors.items()}, metadata or {})
 
 

@@ -8,13 +8,15 @@ from topos.errors import CheckpointError
 
 
 def spelled(document: Any, what: str) -> str:
-    """A document as JSON without spaces. Raises `CheckpointError` for one that is nested too deeply."""
+    """A document as JSON without spaces. Raises `CheckpointError` for what JSON does not hold."""
     import json  # what no file needs is not imported
 
     try:
         return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except RecursionError:
         raise CheckpointError(f"{what}: is nested too deeply") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise CheckpointError(f"{what}: {error}") from None
 
 
 def parsed(text: str, what: str) -> Any:
