@@ -176,6 +176,16 @@ def test_few_small_images_are_one_block(images: int, monkeypatch: pytest.MonkeyP
     assert "MatMul | " in told
 
 
+@pytest.mark.usefixtures("rows")
+def test_a_ring_holds_a_band_and_what_is_read_before_it() -> None:
+    for images, _, channels, high, wide in CASES.values():
+        cut = bands(images, channels, high, wide)
+        if cut is not None and cut.bands > 1:
+            assert cut.ring % cut.rows == 0
+            assert cut.ring >= cut.rows + max(cut.halo, cut.ahead)
+            assert cut.bands * cut.rows == cut.windows + cut.ahead
+
+
 def test_a_block_is_small_however_tall_an_image_is() -> None:
     found = [bands(1, 16, Windows(tall, 3, cut=(1, 1)), Windows(32, 3, cut=(1, 1))) for tall in (16, 64, 1024)]
     kept = [cut.ring for cut in found if cut is not None]
