@@ -259,20 +259,38 @@ def large(kind: str) -> Drawn:
     def pool(tape: Tape, x: Value) -> Value:
         return x.unfold(3, 2, 2).unfold(2, 2, 2).max_along(5).max_along(3)
 
+    def norm(tape: Tape, x: Value, gain: Value, bias: Value) -> Value:
+        rows = x.shape[0]
+        own = x - x.mean_along(0).broadcast_along(0, rows)
+        deviation = ((own * own).mean_along(0) + 0.25).sqrt().broadcast_along(0, rows)
+        return own / deviation * gain.broadcast_along(0, rows) + bias.broadcast_along(0, rows)
+
+    def entropy(tape: Tape, scores: Value) -> Value:
+        labels = tape.leaf(Tensor.selection(np.arange(40) % 30, 30))
+        return (scores.logsumexp(1) - labels.select(scores, 0.0).sum_along(1)).sum() / 40
+
     shapes: Any = {
+        "batch norm": [(2048, 32), (32,), (32,)],
+        "cross entropy": [(40, 30)],
         "convolution": [(2, 4, 12, 12), (36, 16)],
         "attention": [(8, 64, 16), (8, 64, 16), (8, 64, 16)],
         "pool": [(2, 3, 8, 8)],
     }[kind]
-    compose: Any = {"convolution": convolution, "attention": attention, "pool": pool}[kind]
+    composed: Any = {"convolution": convolution, "attention": attention, "pool": pool}
+    compose = (composed | {"batch norm": norm, "cross entropy": entropy})[kind]
     return Drawn([random.normal(size=shape) for shape in shapes], compose, by_hand.entropy)
 
 
-"""The value alone, and with gradients: chances and masks that the gradient reads are stored where they are small."""
+"""The value alone, and with gradients: chances and masks that the gradient reads are stored where they are small.
+
+What is centred is large, and worked out again from the mean of each channel.
+"""
 CLAIMED: dict[str, tuple[list[str], list[str]]] = {
     "convolution": (["window product"], ["window product", "window product kernel gradient"]),
     "attention": (["attention"], ["attention gradient"]),
     "pool": (["max pool"], []),
+    "batch norm": (["batch norm training"], ["batch norm training", "batch norm training gradient"]),
+    "cross entropy": (["cross entropy"], ["cross entropy", "cross entropy gradient"]),
 }
 
 

@@ -89,6 +89,22 @@ def test_what_is_made_of_stored_values_is_not_stored() -> None:
     assert [found.spec.rows[row].opcode.name for row in found.groups[-1].rows] == ["Mul", "Add", "Sub"]
 
 
+def test_one_number_for_each_row_is_stored_for_what_is_worked_out_again() -> None:
+    tape = Tape()
+    x, w = tape.parameter(np.ones(SHAPE)), tape.parameter(np.ones((SHAPE[1], 7)))
+    base = x @ w @ w.transpose()
+    mean = base.mean_along(0)
+    row = mean.symbol().index
+    centred = base - mean.broadcast_along(0, SHAPE[0])
+    total = (centred.exp() @ w).sum_along(1)
+    kept = [(centred - total.broadcast_along(1, SHAPE[1])).symbol().index]
+    found = lowering(tape.into_network(), kept)
+    assert stored(found) == {"MatMul", "Exp"}
+    assert [found.spec.rows[row].opcode.name for row in found.groups[-1].rows] == ["Sub", "Sub"]
+    (averaging,) = [group for group in found.groups if row in group.rows]
+    assert row in averaging.writes
+
+
 def test_what_is_read_elsewhere_or_dear_is_stored() -> None:
     tape = Tape()
     x, w = tape.parameter(np.ones(SHAPE)), tape.parameter(np.ones((SHAPE[1], 7)))

@@ -20,8 +20,8 @@ SHARED_BYTES = 1 << 22
 """Of the windows of few images: they are one block, which threads share stage by stage, unless they take more."""
 FEWEST_IMAGES = 8
 """Fewer leave threads without work, were an image always one thread's."""
-BAND_ROWS = 96
-"""Rows of a product that are worth reading its right operand again."""
+BAND_ROWS, BAND_BYTES = 96, 1 << 16
+"""Rows of a product that are worth reading its right operand again, or as many as take so much."""
 MOST_BANDS_AGAIN = 8
 """One band of so many may be computed again: a part of an image begins with one that the part before it has too."""
 
@@ -151,8 +151,10 @@ def _cut(lowering: Lowering, stages: Sequence[Group], images: int, laid: tuple[R
         if cut is not None and cut[1] == fold.axis:
             crossing, step, halo = at, fold.step, (fold.size - 1) * fold.dilation // fold.step
             assert count == window_count("fold", fold.extent, fold.size, fold.step, fold.dilation)
-    wide = laid[0].step // lowering.spec.rows[stages[0].rows[0]].shape[1]
-    rows = _rows(count, min(count, max(1, halo, -(-BAND_ROWS // wide))), halo)
+    width = lowering.spec.rows[stages[0].rows[0]].shape[1]
+    item = lowering.spec.element_of(stages[0].rows[0]).dtype.itemsize
+    worth = max(BAND_ROWS, BAND_BYTES // (width * item))
+    rows = _rows(count, min(count, max(1, halo, -(-worth * width // laid[0].step))), halo)
     all_results = laid[-1].extent
     results = min(all_results, rows * step) if rows < count else all_results
     bands = Bands(images, count, rows, 1, crossing, results, all_results, step, halo, laid)

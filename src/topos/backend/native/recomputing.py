@@ -1,8 +1,8 @@
 """Values that are worked out again where they are read: what they are made of is stored anyway.
 
 A large elementwise row that only later loops read need not be stored, if they can work it out from values that are
-stored for others: it costs little, and saves writing it, reading it, and its memory for all the time in between. What is
-one number for each row of the loop, a mean say, is stored for it, which is little.
+stored for others: it costs little, and saves writing it, reading it, and its memory for all the time in between. What
+is one number for each row of the loop, a mean say, is stored for it, which is little.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
 from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, listed, vector, written
+from topos.backend.native.rings import Ring
 from topos.backend.native.target import Target
 from topos.backend.native.views import merged
 from topos.backend.native.vocabulary import Lanes
@@ -40,7 +41,7 @@ def fold(lowering: Lowering, group: Group, target: Target) -> Call | None:
     is_last, most = prod(group.shape[opcode.axis + 1 :]) == 1, lanes_up_to(lanes, group.shape[opcode.axis])
     work = _Windows(Frame(lowering, target, most if is_last else lanes), row, opcode, group)
     is_near = is_last and opcode.step > 1 and work.is_near()
-    is_along = is_last and work.ring is None and (opcode.step == 1 or is_near)
+    is_along = is_last and work.may_be_along() and (opcode.step == 1 or is_near)
     if is_last and not is_along:
         work = _Windows(Frame(lowering, target, lanes), row, opcode, group)
     frame = work.frame
@@ -235,7 +236,8 @@ class _Windows:
     def _masked(self, outer: tuple[Integer, ...], index: Integer, offset: Integer, count: Integer | None) -> Lanes:
         """What one offset gives neighbouring places; `+0.0`, which changes no sum, where it gives nothing."""
         frame, function = self.frame, self.frame.function
-        start = function.add(index, function.multiply(offset, -self.opcode.dilation))
+        first = index if self.ring is None else function.add(index, self.ring.begun)
+        start = function.add(first, function.multiply(offset, -self.opcode.dilation))
         places = vector("i64", frame.lanes)
         first = Operand(INT64, written(start))
         windows = self._lanes(function.spread(places, first))
@@ -245,9 +247,29 @@ class _Windows:
         if count is not None:
             present = function.prefix(frame.lanes, count)
             below = function.let(below.type, f"and {below}, {present.text}")
-        place = Place((*outer, offset), start, None)
-        value = frame.value_where(self.operand, place, self.own.element, below)
+        if self.ring is not None:
+            value = self._around((*outer, offset), start, below, self.ring)
+        else:
+            value = frame.value_where(self.operand, Place((*outer, offset), start, None), self.own.element, below)
         return frame.reading.select(self._lanes(below), value, 0.0)  # type: ignore[no-any-return]
+
+    def may_be_along(self) -> bool:
+        """Whether the windows of a register lie in one piece, or in two around the end of a ring."""
+        return self.ring is None or (self.opcode.step == 1 and self.ring.rows >= self.frame.lanes)
+
+    def _around(self, outer: tuple[Integer, ...], start: Integer, exists: Operand, ring: Ring) -> Lanes:
+        """Neighbouring windows of a ring, those that exist: up to its end, and from its beginning on."""
+        frame, function, rows = self.frame, self.frame.function, ring.rows
+        before = -(-(self.opcode.size - 1) * self.opcode.dilation // rows) * rows
+        turned = function.add(start, ring.ahead + before)
+        row = function.let(INT64, f"urem i64 {written(turned)}, {rows}")
+        is_before = self._counted(row, range(frame.lanes), rows)
+        pieces = []
+        is_after = function.let(exists.type, f"xor {is_before}, splat (i1 true)")
+        for begin, mask in ((row, is_before), (function.add(row, -rows), is_after)):
+            here = function.let(exists.type, f"and {exists}, {mask.text}")
+            pieces.append(frame.value_where(self.operand, Place(outer, begin, None), self.own.element, here))
+        return frame.reading.select(self._lanes(is_before), *pieces)  # type: ignore[no-any-return]
 
     def _offsets(self, add: Callable[[Integer, Operand], list[Operand]], start: Lanes) -> Lanes:
         """The sum over the offsets in ascending order."""
