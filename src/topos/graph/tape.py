@@ -104,7 +104,8 @@ class Tape(Recording):
 
     def resolve(self, symbol: Symbol | Value) -> Value:
         """The live value that a symbol names; a value of this tape is its own."""
-        return Value(self, self._live().index_of(symbol, "resolve"))
+        self._live()
+        return Value(self, self.index_of(symbol, "resolve"))
 
     def nodes(self) -> Nodes:
         """The nodes recorded so far."""
@@ -163,6 +164,27 @@ class Tape(Recording):
             yield
         finally:
             del self._scopes[depth:]
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Keeps what its block records whole, or, where the block raises, nothing of it.
+
+        >>> tape = Tape()
+        >>> x = tape.input([1, 2])
+        >>> try:
+        ...     with tape.transaction():
+        ...         (x * 2) @ x
+        ... except ShapeError:
+        ...     print(len(tape))
+        1
+        """
+        self._live()
+        mark = self.mark()
+        try:
+            yield
+        except BaseException:
+            self.reset(mark)
+            raise
 
     def into_network(self) -> Network:
         """Seals the spec and consumes the tape."""

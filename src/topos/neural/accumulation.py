@@ -44,6 +44,11 @@ def accumulate(tape: Tape, adjoints: Adjoints, *, name: str = "gathered") -> Acc
     >>> state.parameters().payloads()
     [Tensor(0., f32)]
     """
+    with tape.transaction():
+        return _recorded(tape, adjoints, name)
+
+
+def _recorded(tape: Tape, adjoints: Adjoints, name: str) -> Accumulation:
     pairs = live_pairs(tape, adjoints, "accumulate")
     count = tape.input(0.0, element=widest((gradient for _, gradient in pairs), tape.element))
     gather, clear = {count: count + 1.0}, {count: count.zero_like()}

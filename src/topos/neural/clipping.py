@@ -50,8 +50,9 @@ def _recorded(adjoints: Adjoints, limit: float) -> Adjoints:
         raise KinshipError("clip_by_global_norm: wants adjoints with live values; clip them before they are detached")
     pairs = live_pairs(target.tape, adjoints, "clip_by_global_norm")
     gradients = [gradient for _, gradient in pairs]
-    clip = _clip(lambda part: [part(gradient) for gradient in gradients], widest(gradients), limit)
-    return Adjoints(target, [(wrt, _clipped(gradient, clip)) for wrt, gradient in pairs])
+    with target.tape.transaction():
+        clip = _clip(lambda part: [part(gradient) for gradient in gradients], widest(gradients), limit)
+        return Adjoints(target, [(wrt, _clipped(gradient, clip)) for wrt, gradient in pairs])
 
 
 class _Clip(NamedTuple):

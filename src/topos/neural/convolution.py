@@ -6,9 +6,9 @@ from math import prod
 
 from topos.element import Element
 from topos.graph import Tape, Value
+from topos.neural.init import constant
 from topos.neural.module import Module
 from topos.neural.options import Refuse, divides, extent, extents, refusing
-from topos.neural.init import constant
 from topos.neural.sources import Init, Sources
 from topos.neural.windows import Extents, Steps
 from topos.shape import Shape

@@ -10,11 +10,11 @@ import numpy as np
 from topos.element import Element, f32
 from topos.graph import Tape, Value
 from topos.neural.attention import scaled_dot_product
+from topos.neural.init import constant
 from topos.neural.linear import Linear
 from topos.neural.module import Module
 from topos.neural.options import divides, extent
 from topos.neural.positions import Rotary
-from topos.neural.init import constant
 from topos.neural.sources import Init, Sources
 from topos.shape import Shape
 

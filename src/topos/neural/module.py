@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import wraps
 from typing import Any
 
 from topos.errors import KinshipError, ShapeError
-from topos.graph import Symbol, Value
+from topos.graph import Symbol, Tape, Value
 
 _Path = tuple[Any, Any] | None
 """The path of the part around it, and its own name there; none at the root."""
 
 
 class Module:
-    """A part of a model: `express(input)` records what it does, and so does calling it.
+    """A part of a model: `express(input)` records what it does, and so does calling it. What fails records nothing.
 
     A value that is assigned to an attribute, alone or inside lists and dicts, is stored as its symbol: a module
     outlives its tape, and a symbol that is assigned twice ties two places to one parameter. Attributes, lists and
@@ -56,7 +58,14 @@ class Module:
         return self.express(*inputs, **options)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        return self.express(*inputs, **options)
+        tape = next((value.tape for value in inputs if isinstance(value, Value)), None)
+        with nullcontext() if tape is None else tape.transaction():
+            return self.express(*inputs, **options)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _whole_or_nothing(cls.__init__)  # type: ignore[method-assign]
 
     def resolve(self, symbol: Symbol | Value, like: Value) -> Value:
         """What a symbol of the module names on the tape of `like`, cast to its element where it is of another."""
@@ -84,6 +93,18 @@ class Module:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{path}: {symbol}' for path, symbol in self.visit())})"
+
+
+def _whole_or_nothing(construct: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that leaves the tape as it was where it fails, so that no name stays taken."""
+
+    @wraps(construct)
+    def call(self: Module, *arguments: Any, **options: Any) -> None:
+        tape = next((given for given in (*arguments, *options.values()) if isinstance(given, Tape)), None)
+        with nullcontext() if tape is None else tape.transaction():
+            construct(self, *arguments, **options)
+
+    return call
 
 
 def parameters(module: Any) -> list[Symbol]:

@@ -101,7 +101,8 @@ class Optimizer:
         their parameter, `adam.h0.weight.first`, where the parameter has a name; `name` is the class's in small letters
         unless it is given. A parameter that occurs twice is stepped once.
         """
-        return Update(*recorded_step(self, tape, adjoints, rate, name))
+        with tape.transaction():
+            return Update(*recorded_step(self, tape, adjoints, rate, name))
 
     def step_where(self, policy: Callable[[Symbol], bool], otherwise: Optimizer | None = None) -> Optimizer:
         """The optimizer that steps by this one's rule where the policy answers true, and by another's elsewhere.
