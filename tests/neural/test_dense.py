@@ -119,6 +119,13 @@ def test_a_sequence_carries_what_its_parts_carry() -> None:
         Sequential(norms[0], norms[0]).train(x)
 
 
+@pytest.mark.parametrize("kind", [Sequential, Parallel, Residual])
+def test_a_part_that_is_no_part(kind) -> None:
+    with pytest.raises(SettingError) as caught:
+        kind([Value.relu, Value.tanh])
+    assert str(caught.value) == f"{kind.__name__}: its parts are modules or functions, got list"
+
+
 def test_branches_of_other_shapes() -> None:
     tape = Tape()
     x = tape.input(shape=[2, 3])

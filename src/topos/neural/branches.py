@@ -9,7 +9,7 @@ from topos.errors import ShapeError
 from topos.graph import Value
 from topos.neural.carried import inferred, merge, trained
 from topos.neural.module import Module
-from topos.neural.sequential import Part
+from topos.neural.sequential import Part, parts
 from topos.op import concat
 
 
@@ -22,6 +22,7 @@ class Residual(Module):
     def __init__(self, body: Part, shortcut: Part | None = None) -> None:
         self.body = body
         self.shortcut = shortcut
+        parts("Residual", (body,) if shortcut is None else (body, shortcut))
 
     def express(self, x: Value) -> Value:
         return self._sum(x if self.shortcut is None else self.shortcut(x), self.body(x))
@@ -53,7 +54,7 @@ class Parallel(Module):
     def __init__(self, *branches: Part, axis: int | None = None) -> None:
         if not branches:
             raise ShapeError("Parallel: wants at least one branch")
-        self.branches = branches
+        self.branches = parts("Parallel", branches)
         self.along = axis
 
     def express(self, x: Value) -> Value:
