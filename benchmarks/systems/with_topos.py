@@ -10,7 +10,25 @@ import numpy as np
 import topos
 from benchmarks.arrays import Arrays, Ids
 from benchmarks.workloads import Workload
-from topos import Adam, AdamW, Adjoints, Numerics, Optimizer, Plan, Symbol, Tape, Tensor, Value, detach, where
+from topos import (
+    Adam,
+    AdamW,
+    Adjoints,
+    Numerics,
+    Optimizer,
+    Plan,
+    Symbol,
+    Tape,
+    Tensor,
+    Value,
+    causal_mask,
+    conv2d,
+    cross_entropy,
+    detach,
+    max_pool,
+    scaled_dot_product,
+    where,
+)
 
 Values = dict[str, Value]
 
@@ -19,6 +37,7 @@ class System:
     """What the models call, over recorded values."""
 
     tanh, exp, relu = staticmethod(Value.tanh), staticmethod(Value.exp), staticmethod(Value.relu)
+    gelu = staticmethod(Value.gelu_tanh)
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
@@ -33,18 +52,10 @@ class System:
         return value
 
     def convolution(self, value: Value, kernel: Value, bias: Value | None = None) -> Value:
-        """A product over the windows: [images, height, width] rows of [channels, 3, 3] terms."""
-        images, channels, height, width = value.shape
-        padded = value.pad(2, 1, height + 2).pad(3, 1, width + 2)
-        windows = padded.unfold(3, 3).unfold(2, 3).permute([0, 2, 4, 1, 3, 5])
-        terms = windows.reshape([images * height * width, channels * 9])
-        result = terms @ kernel.reshape([kernel.shape[0], channels * 9]).transpose()
-        if bias is not None:
-            result = result + bias.broadcast_along(0, result.shape[0])
-        return result.reshape([images, height, width, kernel.shape[0]]).permute([0, 3, 1, 2])
+        return conv2d(value, kernel, bias, padding=1)
 
     def max_pool(self, value: Value) -> Value:
-        return value.unfold(3, 2, 2).unfold(2, 2, 2).max_along(5).max_along(3)
+        return max_pool(value, 2)
 
     def flat(self, value: Value) -> Value:
         return value.reshape([value.shape[0], value.shape.volume // value.shape[0]])
@@ -71,10 +82,6 @@ class System:
         normal = centred / (spread + 1e-5).sqrt().broadcast_along(axis, width)
         return normal * gain.broadcast_to(value.shape) + bias.broadcast_to(value.shape)
 
-    def gelu(self, value: Value) -> Value:
-        inner = (value + value * value * value * 0.044715) * np.sqrt(2 / np.pi)
-        return value * (inner.tanh() + 1.0) * 0.5
-
     def rows(self, table: Value, ids: Value, shape: tuple[int, ...]) -> Value:
         return table.gather(ids).reshape(shape)
 
@@ -92,7 +99,7 @@ class System:
         return rows @ table.transpose()
 
     def cross_entropy(self, scores: Value, labels: Value) -> Value:
-        return -labels.select(scores.log_softmax(1), 0.0).sum() / scores.shape[0]
+        return cross_entropy(scores, labels)
 
     def heads(self, value: Value, heads: int) -> list[Value]:
         """Three of [..., heads, tokens, width]."""
@@ -106,12 +113,8 @@ class System:
         return value.reshape([*value.shape[:-2], value.shape[-2] * value.shape[-1]])
 
     def attention(self, query: Value, key: Value, content: Value, causal: bool = True) -> Value:
-        scores = query @ key.transpose() * query.shape[-1] ** -0.5
-        if causal:
-            tokens = scores.shape[-1]
-            mask = scores.tape.leaf(np.tril(np.ones((tokens, tokens), np.float32)))
-            scores = where(mask.broadcast_to(scores.shape), scores, -np.inf)
-        return scores.softmax(-1) @ content
+        seen = query.tape.leaf(causal_mask(query.shape[-2])) if causal else None
+        return scaled_dot_product(query, key, content, where=seen)
 
     def placed(self, cache: Value, position: Value, fresh: Value) -> Value:
         """The row of each head at a position replaced."""
