@@ -37,8 +37,8 @@ class Bands(NamedTuple):
     """How images are cut: `windows` rows of windows each, `rows` of them in a band.
 
     The stage `crossing` folds along the rows, which are `step` places apart; it reads those of a band and up to `halo`
-    rows before it, and it and those after it compute `results` rows at a time of `all_results`. `parts` are for different
-    threads. `laid` says for each stage where the rows lie in what it stores.
+    rows before it, and it and those after it compute `results` rows at a time of `all_results`. `parts` are for
+    different threads. `laid` says for each stage where the rows lie in what it stores.
     """
 
     images: int
