@@ -9,7 +9,7 @@ import pytest
 
 import topos
 from topos import Element, Tape, bf16, f32, f64
-from topos.backend.native import cascade_bands
+from topos.backend.native import cascade_bands, cascade_folds
 from topos.backend.native.cascade_bands import Bands, bands_of
 from topos.backend.native.grouping import grouped
 
@@ -45,6 +45,8 @@ CASES = {
     "steps beyond the window": (2, 7, 9, Windows(22, 2, 3), Windows(9, 1, 2)),
     "steps, and rest": (1, 7, 9, Windows(24, 3, 4), Windows(9, 2, 4)),
     "dilated": (1, 7, 12, Windows(19, 3, 1, 2, (2, 2)), Windows(11, 2, 2, 3, (0, 1))),
+    "places after the last windows": (1, 14, 16, Windows(31, 4, 2, 3, (2, 2)), Windows(6, 2)),
+    "rows of one place": (2, 15, 15, Windows(1, 1), Windows(15, 4, 4, 2)),
     "dilated and stepped": (2, 7, 12, Windows(25, 3, 2, 3, (2, 2)), Windows(11, 3, 2, 2)),
     "one row of windows": (2, 4, 8, Windows(3, 3), Windows(5, 3)),
     "two rows of windows": (2, 4, 8, Windows(4, 3), Windows(5, 3)),
@@ -68,6 +70,23 @@ def test_gradients_of_convolutions(case: str, rows: int, element: Element, monke
     high, wide = CASES[case][3:]
     if high.count > 1 and high.size > 1 and (high.step, wide.step) != (high.size, wide.size):
         assert "MatMul | " in told and "cascade" in told
+
+
+@pytest.mark.parametrize("channels", [1, 11, 14])
+@pytest.mark.parametrize(
+    ("high", "wide"),
+    [
+        (Windows(1, 1, 2), Windows(77, 3, 4, 3)),
+        (Windows(36, 1, 3), Windows(16, 4, 1, 3)),
+        (Windows(13, 1, 2, 3), SQUARE),
+    ],
+    ids=["one place", "points apart", "dilated points"],
+)
+def test_axes_of_one_place(channels: int, high: Windows, wide: Windows) -> None:
+    """They may stand before the images in what a fold reads, and not in what the next one does."""
+    for images in (2, 9):
+        checked(lambda tape: [gradient(tape, images, 7, channels, high, wide)])  # noqa: B023
+        checked(lambda tape: [columns_first(tape, images, 7, channels, high, wide)])  # noqa: B023
 
 
 def columns_first(tape: Tape, images: int, depth: int, channels: int, high: Windows, wide: Windows) -> Any:
@@ -155,6 +174,33 @@ def test_values_by_loops() -> None:
     for y, x, i, j in np.ndindex(high.count, wide.count, 3, 2):
         expected[:, :, 2 * y + i, x + 2 * j] += product[:, y, x, :, i, j]
     np.testing.assert_allclose(found, expected[:, :, 1:, :5], rtol=1e-12, atol=1e-12)
+
+
+def drawn(random: np.random.Generator) -> Windows:
+    """Windows along an axis."""
+    count, size, step, dilation = (int(random.integers(1, most)) for most in (24, 6, 5, 4))
+    whole = (count - 1) * step + (size - 1) * dilation + 1 + int(random.integers(step))
+    before = int(random.integers(min(3, whole)))
+    after = int(random.integers(min(3, whole - before)))
+    return Windows(whole - before - after, size, step, dilation, (before, after))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(120))
+def test_drawn_gradients(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng([seed, 7])
+    for name, most in (("BAND_ROWS", 60), ("FEWEST_IMAGES", 9), ("MOST_BANDS_AGAIN", 5)):
+        monkeypatch.setattr(cascade_bands, name, int(random.integers(1, most)))
+    monkeypatch.setattr(cascade_folds, "FEWEST_IMAGES", cascade_bands.FEWEST_IMAGES)
+    images, depth, channels = int(random.integers(1, 10)), int(random.integers(1, 30)), int(random.integers(1, 20))
+    high, wide, element = drawn(random), drawn(random), (f32, f64, bf16)[seed % 3]
+    compose = (gradient, columns_first)[int(random.integers(2))]
+    before = topos.threads()
+    topos.threads(1 + seed % 8)
+    try:
+        checked(lambda tape: [compose(tape, images, depth, channels, high, wide)], element)
+    finally:
+        topos.threads(before)
 
 
 def bands(images: int, channels: int, high: Windows, wide: Windows) -> Bands | None:

@@ -36,9 +36,9 @@ class Rows(NamedTuple):
 class Bands(NamedTuple):
     """How images are cut: `windows` rows of windows each, `rows` of them in a band.
 
-    The stage `crossing` folds along the rows, which are `step` places apart; it reads those of a band and `halo` rows
-    before it, and it and those after it compute `results` rows at a time of `all_results`. `parts` are for different
-    threads. `laid` says for each stage where the rows lie in what it stores.
+    The stage `crossing` folds along the rows, which are `step` places apart; it reads those of a band and up to `halo`
+    rows before it, and it and those after it compute `results` rows at a time of `all_results`. `parts` are for
+    different threads. `laid` says for each stage where the rows lie in what it stores.
     """
 
     images: int
@@ -149,7 +149,7 @@ def _cut(lowering: Lowering, stages: Sequence[Group], images: int, laid: tuple[R
         fold = fold_of(lowering, stage)
         cut = in_bands(lowering.views[operand_of(lowering, stage)], laid[at - 1], laid[at - 1].extent)
         if cut is not None and cut[1] == fold.axis:
-            crossing, step, halo = at, fold.step, (fold.size - 1) * fold.dilation // fold.step
+            crossing, step, halo = at, fold.step, -(-(fold.size - 1) * fold.dilation // fold.step)
             assert count == window_count("fold", fold.extent, fold.size, fold.step, fold.dilation)
     width = lowering.spec.rows[stages[0].rows[0]].shape[1]
     item = lowering.spec.element_of(stages[0].rows[0]).dtype.itemsize

@@ -39,8 +39,10 @@ class Folds:
         if not first.stages and not self._is_product(first):
             return []
         stages = [*(first.stages or (first,)), *(self.groups[at] for at in found[1:])]
-        is_shared = self.groups[self.last].shape[0] >= FEWEST_IMAGES
-        return found if is_shared or bands_of(self.lowering, stages) is not None else []
+        images = self.groups[self.last].shape[0]
+        if any(stage.shape[0] != images for stage in stages[1:]):  # an axis of one place stands before the images
+            return []
+        return found if images >= FEWEST_IMAGES or bands_of(self.lowering, stages) is not None else []
 
     def _before(self, at: int) -> int | None:
         """The group whose result a fold reads image by image and nobody else reads."""
@@ -77,7 +79,7 @@ class Folds:
         return view is not None and not view.guards and view.grid is None and not self.lowering.is_one_hot(operand)
 
     def _keeps_images(self, view: View) -> bool:
-        """Whether the first axis of what a fold reads is images, one behind the other in its buffer."""
+        """Whether the first axis of what a fold reads is the images, one behind the other in its buffer."""
         images, size = view.shape[0], self.lowering.spec.rows[view.row].shape.volume
         steps = zip(view.shape[1:], view.strides[1:], strict=True)
         reach = sum((extent - 1) * step for extent, step in steps)
