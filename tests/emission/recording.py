@@ -25,8 +25,8 @@ class Emitted(NamedTuple):
     """A module, what it takes, and what each of its results should be, with the label of its node.
 
     `plain` is the module with compositions where the reference interpreter has no operation. `refused` says why there
-    is none at all. `coarsest` is the dtype of its nodes that holds the fewest digits, `work` how many numbers they have,
-    products counted by their terms. `owner` is whoever ran it.
+    is none at all. `coarsest` is the dtype of its nodes that holds the fewest digits, `work` how many numbers they
+    have, products counted by their terms. `owner` is whoever ran it.
     """
 
     text: str

@@ -180,7 +180,7 @@ FOLDERS = {
 def test_what_the_tests_run_is_run_by_others(
     with_iree: Any, recording: ModuleType, conformance: ModuleType, tmp_path: Path, folder: str
 ) -> None:
-    """Every module by the reference interpreter, one of eight by XLA, one of 32 by IREE, which has no `f64` functions."""
+    """Every module by the reference interpreter, one of 8 by XLA, one of 32 by IREE, which has no `f64` functions."""
     kept = tmp_path / "modules.pickle"
     paths = os.pathsep.join([str(HERE), str(ROOT / "src"), str(ROOT)])
     environment = os.environ | {"EMITTED_MODULES": str(kept), "PYTHONPATH": paths}
