@@ -79,7 +79,7 @@ clean:
 # Made anew, never mended, so that it holds what pyproject.toml says and nothing else. A half-made one has no stamp.
 $(stamp): pyproject.toml src/topos/_version.py
 	$(PYTHON) -m venv --clear $(venv)
-	$(bin)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,examples,xla]'
+	$(bin)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,examples,xla,iree]'
 	touch $@
 
 $(bench_stamp): pyproject.toml src/topos/_version.py

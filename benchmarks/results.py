@@ -17,6 +17,7 @@ from benchmarks.measure import Failure, Measurement
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "performance.json"
 COMPILATION = ROOT / "docs" / "compilation.json"
+EMISSION = ROOT / "docs" / "emission.json"
 FIGURES = 4
 """Significant digits that are kept: more are noise."""
 
@@ -95,10 +96,10 @@ def write(results: dict[str, Any], file: Path = FILE) -> None:
     file.write_text("\n".join([*lines, "}", ""]), encoding="utf-8")
 
 
-def render() -> None:
-    """Fills the page with what is kept."""
+def render(page: str = "performance.md") -> None:
+    """Fills a page with what is kept."""
     script = ROOT / "scripts" / "documentation.py"
-    subprocess.run([sys.executable, str(script), str(ROOT / "docs" / "performance.md")], check=True)
+    subprocess.run([sys.executable, str(script), str(ROOT / "docs" / page)], check=True)
 
 
 def read(file: Path = FILE) -> dict[str, Any]:

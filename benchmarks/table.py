@@ -177,3 +177,39 @@ def _memories(found: Sequence[Row]) -> str:
     return markdown(
         ["memory of a step, MiB", "grown", "live volume", "tables", "(grown + tables) / (live + tables)"], rows
     )
+
+
+def emission(results: dict[str, Any], workloads: Mapping[str, Workload]) -> str:
+    """A row per plan and how long its text takes; then a row per plan that is served, by each engine."""
+    emitted = [
+        [f"{row['nodes']:,}", f"{row['lines']:,}", duration(row["raised"]), duration(row["composed"])]
+        for row in results["emissions"]
+    ]
+    served = [
+        [
+            f"`{row['workload']}` {workloads[row['workload']].title.removesuffix(' step')}",
+            str(row["threads"]),
+            *(_served(row, engine) for engine in (OURS, "XLA", "XLA, composed", "IREE")),
+        ]
+        for row in results["servings"]
+    ]
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    return "\n\n".join(
+        [
+            markdown(["nodes", "lines of text", "emitted in (processor time)", "without raises"], emitted),
+            markdown(
+                ["forward pass, median of a call", "threads", "native plan", "XLA", "XLA, composed", "IREE"], served
+            ),
+            f"- {results['date']}, by `{results['command']}`, {versions}",
+        ]
+    )
+
+
+def _served(row: Row, engine: str) -> str:
+    """A median, of others how many times ours it is, and how long it took to be ready; empty where there is none."""
+    medians = row["medians"]
+    if engine not in medians:
+        return ""
+    ready = duration(row["ready"][engine])
+    times = "" if engine == OURS else f", {medians[engine] / medians[OURS]:.2f} times"
+    return f"{duration(medians[engine])}{times} (ready in {ready})"

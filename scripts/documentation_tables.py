@@ -309,6 +309,12 @@ def compilation() -> str:
     return str(tables.compilation(results))
 
 
+def emitted() -> str:
+    """What `docs/emission.json` holds: how long plans take to emit, and who serves them how fast."""
+    tables, results = _tables_and("emission.json")
+    return str(tables.emission(results, import_module("benchmarks.workloads").WORKLOADS))
+
+
 def _tables_and(name: str) -> tuple[Any, dict[str, Any]]:
     """The tables of the benchmarks, which lie beside the scripts, and the results that one makes them from."""
     beside = str(Path(__file__).parents[1])
@@ -326,4 +332,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "backends": backends,
     "performance": performance,
     "compilation": compilation,
+    "emission": emitted,
 }

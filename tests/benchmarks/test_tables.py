@@ -188,3 +188,32 @@ def test_compilations_show_both_processes_and_the_memory_of_a_step() -> None:
         "",
         "- 2026-01-02, by `python -m benchmarks.compile`",
     ]
+
+
+def test_emission_shows_the_text_s_time_and_who_serves_how_fast() -> None:
+    medians, ready = {"topos": 0.001, "XLA": 0.002, "IREE": 0.0005}, {"topos": 0.1, "XLA": 0.2, "IREE": 1.5}
+    composed = {"medians": {**medians, "XLA, composed": 0.003}, "ready": {**ready, "XLA, composed": 0.3}}
+    found = {
+        "date": "2026-01-02",
+        "command": "python -m benchmarks.serving",
+        "versions": {"jaxlib": "1.2.3", "iree-base-compiler": "4.5.6"},
+        "emissions": [{"layers": 10, "nodes": 5136, "lines": 5374, "raised": 0.25, "composed": 0.1}],
+        "servings": [
+            {"workload": "w2", "threads": 1, "medians": medians, "ready": ready},
+            {"workload": "w3", "threads": 2, **composed},
+        ],
+    }
+    assert table.emission(found, WORKLOADS).splitlines() == [
+        "| nodes | lines of text | emitted in (processor time) | without raises |",
+        "| --- | --- | --- | --- |",
+        "| 5,136 | 5,374 | 250 ms | 100 ms |",
+        "",
+        "| forward pass, median of a call | threads | native plan | XLA | XLA, composed | IREE |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| `w2` makemore MLP | 1 | 1 ms (ready in 100 ms) | 2 ms, 2.00 times (ready in 200 ms) |  "
+        "| 500 us, 0.50 times (ready in 1.5 s) |",
+        "| `w3` MNIST CNN | 2 | 1 ms (ready in 100 ms) | 2 ms, 2.00 times (ready in 200 ms) "
+        "| 3 ms, 3.00 times (ready in 300 ms) | 500 us, 0.50 times (ready in 1.5 s) |",
+        "",
+        "- 2026-01-02, by `python -m benchmarks.serving`, jaxlib 1.2.3, iree-base-compiler 4.5.6",
+    ]

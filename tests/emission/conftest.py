@@ -23,3 +23,18 @@ def engines() -> Iterator[object]:
     served = _module().Engines()
     yield served
     served.close()
+
+
+def _is_absent(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is None
+    except ModuleNotFoundError:
+        return True
+
+
+@pytest.fixture(scope="session")
+def with_iree(engines: object) -> object:
+    """The same engines, where IREE is one of them; a test that wants it is skipped without the extra `iree`."""
+    if any(_is_absent(name) for name in ("iree.compiler", "iree.runtime")):
+        pytest.skip("needs the extra iree")
+    return engines

@@ -1,0 +1,198 @@
+"""What examples and tests run, run by others: each module is parsed, verified and run, and answers alike."""
+
+import importlib.util
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from topos import Tape
+from topos.testing.programs import Program, programs
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+MOST_WORK = 300_000
+"""The reference interpreter takes a second for a million numbers."""
+SMALL: dict[str, dict[str, Any]] = {
+    "chain": {},
+    "dual": {},
+    "element_seam": {"steps": 2},
+    "forward_mode": {},
+    "gradient_descent": {"steps": 2, "rates": (0.1, 0.2)},
+    "makemore_bigram": {"steps": 2, "batch": 64, "limit": 2000},
+    "makemore_mlp": {
+        **{"steps": 4, "together": 2, "measure_every": 2, "limit": 100, "hidden": 8, "measure_batch": 32},
+        "picture": "loss.png",
+    },
+    "mlp_xor": {"steps": 2},
+    "moons": {"count": 20, "steps": 2, "resolution": 4, "picture": "moons.png"},
+    "regression": {"rows": 10, "steps": 2},
+}
+"""Every example, and arguments by which it does little."""
+OF_THEIR_OWN = {"dual", "element_seam"}
+"""Those over an element that has no `Emittable`."""
+
+
+@pytest.fixture(scope="module")
+def recording() -> ModuleType:
+    return _module("recording")
+
+
+@pytest.fixture(scope="module")
+def conformance() -> ModuleType:
+    return _module("conformance")
+
+
+def _module(name: str, folder: Path = HERE) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, made)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture
+def modules_of(recording: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Any]]:
+    """The modules of the plans that an example runs."""
+
+    def modules(name: str) -> list[Any]:
+        example, facts = _module(name, ROOT / "examples"), dict(SMALL[name])
+        if "picture" in facts:
+            facts["picture"] = tmp_path / facts["picture"]
+        with recording.recording() as kept:
+            example.main(**facts)
+        return recording.distinct(kept)
+
+    return modules
+
+
+def missed(engines: Any, conformance: ModuleType, engine: str, modules: Sequence[Any]) -> Iterator[str]:
+    """What an engine answers otherwise, a line for each result."""
+    for module in modules:
+        if engine == "interpret" and module.work > MOST_WORK:
+            engines.run("verify", module.text)
+            continue
+        text = module.plain if engine in ("interpret", "iree") else module.text
+        answers = engines.run(engine, text, module.arguments)
+        for line in conformance.misses(answers, module.expected, module.coarsest):
+            yield f"{module.owner} {engine}: {line}"
+
+
+def test_every_example_is_here() -> None:
+    assert {file.stem for file in (ROOT / "examples").glob("*.py")} == SMALL.keys()
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("engine", ["interpret", pytest.param("compile", marks=pytest.mark.slow)])
+def test_an_example_is_run_by_others(
+    engines: Any, conformance: ModuleType, modules_of: Any, engine: str, name: str
+) -> None:
+    modules = modules_of(name)
+    emitted = [module for module in modules if not module.refused]
+    refused = [module.refused for module in modules if module.refused]
+    assert list(missed(engines, conformance, engine, emitted)) == []
+    assert bool(refused) == (name in OF_THEIR_OWN)
+    assert all("has no Emittable contract" in told for told in refused)
+    assert emitted or name == "dual"
+
+
+def test_an_example_is_compiled(engines: Any, conformance: ModuleType, modules_of: Any) -> None:
+    assert list(missed(engines, conformance, "compile", modules_of("chain"))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["makemore_bigram", "makemore_mlp"])
+def test_an_example_is_translated(with_iree: Any, conformance: ModuleType, modules_of: Any, name: str) -> None:
+    assert list(missed(with_iree, conformance, "iree", modules_of(name))) == []
+
+
+@pytest.mark.parametrize("engine", ["interpret", "compile", "iree"])
+def test_a_miss_is_told(
+    request: pytest.FixtureRequest, recording: ModuleType, conformance: ModuleType, engine: str
+) -> None:
+    """Of a module with another operation, another constant, or other numbers to take."""
+    engines = request.getfixturevalue("with_iree" if engine == "iree" else "engines")
+    network, (hidden, total) = Tape.record(
+        lambda tape: ((y := (tape.parameter([[0.5, -1.0], [2.0, 0.25]]) * 0.75).tanh()), y.sum())
+    )
+    with recording.recording() as kept:
+        network.entry([hidden, total]).lower().forward(network.parameters())
+    (module,) = kept
+    assert list(missed(engines, conformance, engine, kept)) == []
+    for honest, wrong in (("stablehlo.tanh", "stablehlo.sine"), ("dense<0.75>", "dense<0.76>")):
+        assert honest in module.text
+        text = module.text.replace(honest, wrong)
+        lines = list(missed(engines, conformance, engine, [module._replace(text=text, plain=text)]))
+        assert len(lines) == 2
+        assert re.search(
+            rf"{engine}: %\d+ Tanh \[2, 2\] .*: \S+ at \[0, 0\], wants \S+, \d+ ulp away; 4 of 4", lines[0]
+        )
+        assert re.search(rf"{engine}: %\d+ Sum \[\] .*, \d+ ulp away; 1 of 1 are$", lines[1])
+    other = module._replace(arguments=[module.arguments[0] + 1])
+    assert list(missed(engines, conformance, engine, [other]))
+
+
+def a_drawn_program_answers_alike(engines: Any, helpers: Any, engine: str, program: Program) -> None:
+    recording, conformance = helpers
+    tape, recorded = program.record()
+    nodes = tape.nodes()
+    wrt = [value for value in recorded.values if nodes[value.index].is_source and value.element is not None]
+    adjoints = tape.differentiate(recorded.target, wrt).detach()
+    network = tape.into_network()
+    plan = network.entry(adjoints.roots()).lower()
+    with recording.recording() as kept:
+        plan.forward(network.parameters(), recorded.feeds)
+    assert list(missed(engines, conformance, engine, kept)) == []
+
+
+SOME = settings(max_examples=40, suppress_health_check=[*HealthCheck])
+
+
+@SOME
+@given(program=programs())
+def test_any_drawn_program_is_interpreted(
+    engines: Any, recording: ModuleType, conformance: ModuleType, program: Program
+) -> None:
+    """Over any elements, infinities, NaN and the largest numbers among them."""
+    a_drawn_program_answers_alike(engines, (recording, conformance), "interpret", program)
+
+
+FOLDERS = {
+    "slow": ["op", "test_golden.py", "test_walkthrough.py"],
+    "exhaustive": ["cases", "docs", "engine", "graph", "tensor", "testing", "test_programs.py"],
+}
+"""Where tests run plans, by how long they take. What they draw, they draw a few times."""
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [pytest.param(folder, marks=getattr(pytest.mark, mark)) for mark, folders in FOLDERS.items() for folder in folders],
+)
+def test_what_the_tests_run_is_run_by_others(
+    with_iree: Any, recording: ModuleType, conformance: ModuleType, tmp_path: Path, folder: str
+) -> None:
+    """Every module by the reference interpreter, one of 8 by XLA, one of 32 by IREE, which has no `f64` functions."""
+    kept = tmp_path / "modules.pickle"
+    paths = os.pathsep.join([str(HERE), str(ROOT / "src"), str(ROOT)])
+    environment = os.environ | {"EMITTED_MODULES": str(kept), "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "recorder", "-p", "no:cacheprovider", f"tests/{folder}"]
+    subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True)
+    modules = [recording.Emitted(*held) for held in pickle.loads(kept.read_bytes())]
+    emitted = [module for module in modules if not module.refused]
+    assert len(emitted) >= LEAST.get(folder, 1)
+    assert list(missed(with_iree, conformance, "interpret", emitted)) == []
+    assert list(missed(with_iree, conformance, "compile", emitted[::8])) == []
+    narrow = [module for module in emitted if "f64" not in module.text]
+    assert list(missed(with_iree, conformance, "iree", narrow[::32])) == []
+
+
+LEAST = {"op": 200, "cases": 100, "engine": 80, "test_programs.py": 10}
