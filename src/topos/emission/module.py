@@ -10,6 +10,7 @@ from topos.emission.indexing import gather, matmul, scatter
 from topos.emission.movement import MOVEMENT
 from topos.emission.raises import RAISES, elected
 from topos.emission.reductions import REDUCTIONS
+from topos.emission.signs import UNSIGNED, Signs, carried
 from topos.emission.site import Operand, Picks, Site, type_of
 from topos.emission.sources import argument, arguments, source
 from topos.emission.text import Named, Writer
@@ -31,7 +32,13 @@ KINDS.update(REDUCTIONS)
 
 
 def emitted(
-    spec: Spec, length: int, rows: Sequence[int], entry: Entry, raises: bool = True, locations: bool = False
+    spec: Spec,
+    length: int,
+    rows: Sequence[int],
+    entry: Entry,
+    raises: bool = True,
+    locations: bool = False,
+    signs: Signs = UNSIGNED,
 ) -> str:
     """The module of a schedule over the first `length` rows: what `Plan.emit_stablehlo` promises.
 
@@ -39,14 +46,14 @@ def emitted(
     """
     election = elected(spec, length, rows, entry) if raises else NOTHING
     left = [row for row in rows if row not in election.fused]
-    return _Module(spec, locations, election).text(left, entry)
+    return _Module(spec, locations, election, signs).text(left, entry)
 
 
 class _Module:
     """A module in the making: what each row is called in the text."""
 
-    def __init__(self, spec: Spec, locations: bool, election: Election) -> None:
-        self._spec, self._locations = spec, locations
+    def __init__(self, spec: Spec, locations: bool, election: Election, signs: Signs) -> None:
+        self._spec, self._locations, self._signs = spec, locations, signs
         self._raised = {match.root: match for match in election.matches}
         self._writer = Writer()
         self._words = Words(self._writer)
@@ -61,14 +68,22 @@ class _Module:
                 self._values[row] = self._placed(row, self._node)
             else:
                 self._values[row] = self._placed(row, source, self._words, given.get(row))
-        results = [self._result(row) for row in outputs(entry)]
-        signature = ", ".join(f"{value.name}: {value.tensor}{self._location(row)}" for row, value in given.items())
+        answered, signs = outputs(entry), self._signs
+        results = [self._result(row) for row in answered]
+        signature = ", ".join(
+            f"{value.name}: {value.tensor}{signs.of_argument(row, entry)}{self._location(row)}"
+            for row, value in given.items()
+        )
         types = ", ".join(value.tensor for value in results)
+        signed = ", ".join(
+            f"{value.tensor}{signs.of_result(position, value.shape, entry)}" for position, value in enumerate(results)
+        )
         names = ", ".join(value.name for value in results)
         return "\n".join(
             [
                 "module @topos {",
-                f"  func.func @main({signature}) -> ({types}) {{",
+                *signs.header(),
+                f"  func.func @main({signature}) -> ({signed}) {{",
                 *self._writer.lines,
                 f"    return {names} : {types}" if results else "    return",
                 "  }",
@@ -119,5 +134,4 @@ class _Module:
 
 def outputs(entry: Entry) -> list[int]:
     """The rows that the function answers: the results as declared, then what replaces each carried source, in order."""
-    carried = sorted(entry.carry.items(), key=lambda pair: pair[0].index)
-    return [*(symbol.index for symbol in entry.results), *(following.index for _, following in carried)]
+    return [*(symbol.index for symbol in entry.results), *(entry.carry[source].index for source in carried(entry))]
