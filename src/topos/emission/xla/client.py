@@ -172,6 +172,8 @@ def _circumstances(devices: Devices, is_shardy: bool) -> tuple[Any, Any, Any]:
     if devices.axes is not None:
         options.num_partitions = build.num_partitions = len(members)
         build.use_spmd_partitioning, build.use_shardy_partitioner = True, is_shardy
+    # Narrow numbers are rounded where the text says so.
+    options.env_option_overrides = [("xla_allow_excess_precision", False)]
     build.device_assignment = xla.DeviceAssignment.create(np.array([[device.id for device in members]]))
     return members[0].client, xla.DeviceList(members), options
 
