@@ -58,6 +58,8 @@ class Processes(NamedTuple):
 def processes() -> Processes:
     """Which of how many processes of a launched program this one is; by itself, `Processes(rank=0, total=1)`."""
     jax = _module("jax")
+    if not jax.distributed.is_initialized():  # to ask for more would start it
+        return Processes(0, 1)
     return Processes(jax.process_index(), jax.process_count())
 
 
