@@ -10,17 +10,31 @@ from topos.emission.xla.translated import Translated
 from topos.engine.entry import Entry
 from topos.errors import EmissionError
 from topos.graph import Symbol
+from topos.graph.spec import Row, Spec
+from topos.op import INPUT
 from topos.tensor import Tensor
 
 
 def translated(task: Stretch) -> Part | str:
     """What runs the rows that are kept; or a reason why not, where one of them has no text."""
-    spec = task.spec
+    spec = _apart(task)
     kept = [Symbol(spec.family, row) for row in sorted(task.kept) if spec.rows[row].operands]
     try:
         return Part(Translated(spec, len(spec.rows), Entry(kept), None, devices(None, None)))
     except EmissionError as error:
         return str(error)
+
+
+def _apart(task: Stretch) -> Spec:
+    """The spec with nothing in it but the stretch: its other rows are inputs, which nobody reads."""
+    whole, inside = task.spec, set(task.rows)
+    part = Spec(whole.element)
+    part.family, part.names, part.ids, part.payloads = whole.family, whole.names, whole.ids, whole.payloads
+    part.rows = [
+        row if index in inside else Row(INPUT, (), row.shape, row.element, row.place, None)
+        for index, row in enumerate(whole.rows)
+    ]
+    return part
 
 
 class Part:
