@@ -46,14 +46,14 @@ class Trained(NamedTuple):
 
 
 def main(
-    steps: int = 200, together: int = 50, batch: int = 32, hidden: int = 200, seed: int = 2015
+    steps: int = 200, together: int = 50, batch: int = 32, hidden: int = 200, limit: int | None = None, seed: int = 2015
 ) -> dict[str, Trained]:
     """Trains from the same weights over the same batches, once natively and once for each layout."""
     process = xla.processes()
     if process.total == 1:
         xla.virtual_devices(4)
     random = np.random.Generator(np.random.PCG64(seed))
-    contexts, targets = makemore.examples_of(makemore.DATA.read_text(encoding="utf-8").split())
+    contexts, targets = makemore.examples_of(makemore.DATA.read_text(encoding="utf-8").split()[:limit])
     language = makemore.record(10, hidden, batch, measure_batch=64, samples=4, seed=seed)
     rows = random.integers(len(targets), size=(steps, batch))
 

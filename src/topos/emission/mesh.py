@@ -1,7 +1,8 @@
 """How a module is laid out over several devices: a mesh with named axes, and which axis cuts which source where.
 
 A mesh of 4 devices `{"data": 2, "model": 2}` has its devices in row-major order. A source's sharding names for each of
-its axes the mesh axis that it is cut along, several, or `None`. What the text leaves open is the engine's to infer.
+its axes the mesh axis that it is cut along, several, or `None`; a source that is not named lies whole on every device. How
+the values between lie is the engine's to infer.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ class Layout(NamedTuple):
             return f'mhlo.sharding = "{self._tiles(cuts)}"'
         parts = ", ".join("{" + ", ".join(f'"{name}"' for name in names) + "}" for names in cuts)
         return f"sdy.sharding = #sdy.sharding<@mesh, [{parts}]>"
+
+    def attribute_of(self, row: int | None, shape: tuple[int, ...]) -> str:
+        """That of a source, which is whole everywhere where nobody said otherwise; of none, the latter."""
+        whole: Cuts = ((),) * len(shape)
+        return self.attribute(whole if row is None else self.cuts.get(row, whole))
 
     def _tiles(self, cuts: Cuts) -> str:
         """The same as a grid of tiles over device numbers."""

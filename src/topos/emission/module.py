@@ -68,22 +68,22 @@ class _Module:
                 self._values[row] = self._placed(row, self._node)
             else:
                 self._values[row] = self._placed(row, source, self._words, given.get(row))
-        answered, signs = outputs(entry), self._signs
-        results = [self._result(row) for row in answered]
+        results = [self._result(row) for row in outputs(entry)]
+        signs = self._signs
         signature = ", ".join(
-            f"{value.name}: {value.tensor}{signs.of_argument(row, entry)}{self._location(row)}"
-            for row, value in given.items()
+            f"{value.name}: {value.tensor}{sign}{self._location(row)}"
+            for (row, value), sign in zip(given.items(), signs.of_arguments(given, entry), strict=True)
+        )
+        answered = ", ".join(
+            f"{value.tensor}{sign}" for value, sign in zip(results, signs.of_results(results, entry), strict=True)
         )
         types = ", ".join(value.tensor for value in results)
-        signed = ", ".join(
-            f"{value.tensor}{signs.of_result(position, value.shape, entry)}" for position, value in enumerate(results)
-        )
         names = ", ".join(value.name for value in results)
         return "\n".join(
             [
                 "module @topos {",
                 *signs.header(),
-                f"  func.func @main({signature}) -> ({signed}) {{",
+                f"  func.func @main({signature}) -> ({answered}) {{",
                 *self._writer.lines,
                 f"    return {names} : {types}" if results else "    return",
                 "  }",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from topos.emission.mesh import Layout
+from topos.emission.text import Named
 from topos.engine.entry import Entry
 from topos.graph import Symbol
 
@@ -19,24 +21,25 @@ class Signs(NamedTuple):
         """The lines before the function."""
         return [] if self.layout is None else self.layout.header()
 
-    def of_argument(self, row: int, entry: Entry) -> str:
-        """The attributes of the argument for a source: as its sharding says, and nothing where there is none."""
-        signs = []
-        if self.layout is not None and row in self.layout.cuts:
-            signs.append(self.layout.attribute(self.layout.cuts[row]))
-        if self.donates:
-            places = {source.index: place for place, source in enumerate(carried(entry), len(entry.results))}
-            signs += [f"tf.aliasing_output = {places[row]} : i32"] if row in places else []
-        return f" {{{', '.join(signs)}}}" if signs else ""
+    def of_arguments(self, given: Mapping[int, Named], entry: Entry) -> list[str]:
+        """The attributes of each argument: cut as its source was asked for, or whole everywhere."""
+        first = len(entry.results)
+        places = {source.index: first + place for place, source in enumerate(carried(entry))} if self.donates else {}
+        return [
+            _braced(
+                [] if self.layout is None else [self.layout.attribute_of(row, value.shape)],
+                [f"tf.aliasing_output = {places[row]} : i32"] if row in places else [],
+            )
+            for row, value in given.items()
+        ]
 
-    def of_result(self, position: int, shape: tuple[int, ...], entry: Entry) -> str:
-        """The attributes of a result: what replaces a source lies as that does, what is declared lies everywhere."""
-        if self.layout is None:
-            return ""
-        position -= len(entry.results)
-        source = carried(entry)[position].index if position >= 0 else None
-        cuts = self.layout.cuts.get(source) if source is not None else None
-        return f" {{{self.layout.attribute(((),) * len(shape) if cuts is None else cuts)}}}"
+    def of_results(self, answered: Sequence[Named], entry: Entry) -> list[str]:
+        """Those of each result: what replaces a source lies as that does, what is declared is whole everywhere."""
+        layout = self.layout
+        if layout is None:
+            return [""] * len(answered)
+        rows = [*(None for _ in entry.results), *(source.index for source in carried(entry))]
+        return [_braced([layout.attribute_of(row, value.shape)]) for row, value in zip(rows, answered, strict=True)]
 
 
 UNSIGNED = Signs()
@@ -45,3 +48,8 @@ UNSIGNED = Signs()
 def carried(entry: Entry) -> list[Symbol]:
     """The sources that an entry carries, in order."""
     return sorted(entry.carry, key=lambda source: source.index)
+
+
+def _braced(*signs: list[str]) -> str:
+    listed = [sign for some in signs for sign in some]
+    return f" {{{', '.join(listed)}}}" if listed else ""

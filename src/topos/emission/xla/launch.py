@@ -100,9 +100,8 @@ def _watched(children: Sequence[Child], end: float | None) -> int:
         if all(status == 0 for status in statuses):
             return 0
         if end is not None and time.monotonic() > end:
-            print(
-                f"launch: out of time; stopped {sum(status is None for status in statuses)} processes", file=sys.stderr
-            )
+            running = [str(child.rank) for child in children if child.status() is None]
+            print(f"launch: out of time; stopped process {', '.join(running)}", file=sys.stderr)
             return 124
         time.sleep(_LOOK_S)
 

@@ -81,7 +81,7 @@ class Translated:
             return array
         assert self._layout is not None
         value = argument(self._spec, row, 0)
-        cut, whole = (self._layout.attribute(cuts) for cuts in (self._layout.cuts[row], ((),) * len(value.shape)))
+        cut, whole = (self._layout.attribute_of(source, value.shape) for source in (row, None))
         lines = [
             "module @gather {",
             *self._layout.header(),
