@@ -13,6 +13,7 @@ Prints for each layout the last loss, how far the losses of all steps are from t
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import makemore_mlp as makemore
@@ -46,9 +47,15 @@ class Trained(NamedTuple):
 
 
 def main(
-    steps: int = 200, together: int = 50, batch: int = 32, hidden: int = 200, limit: int | None = None, seed: int = 2015
+    steps: int = 200,
+    together: int = 50,
+    batch: int = 32,
+    hidden: int = 200,
+    limit: int | None = None,
+    layouts: Sequence[str] = tuple(LAYOUTS),
+    seed: int = 2015,
 ) -> dict[str, Trained]:
-    """Trains from the same weights over the same batches, once natively and once for each layout."""
+    """Trains on `limit` names (all where None) from the same weights, natively and then in each of the layouts."""
     process = xla.processes()
     if process.total == 1:
         xla.virtual_devices(4)
@@ -73,7 +80,8 @@ def main(
     told = print if process.rank == 0 else lambda *_: None
     told(f"{'native plan':18} loss {native[0]:.4f} to {native[-1]:.4f}   {elapsed_s:.2f} s")
     results = {}
-    for name, (mesh, shardings) in LAYOUTS.items():
+    for name in layouts:
+        mesh, shardings = LAYOUTS[name]
         executable = xla.compile(language.train, mesh=mesh, shardings=shardings)
         losses, elapsed_s = trained(executable)
         distance = float(np.max(np.abs(losses - native)))

@@ -1,8 +1,8 @@
 """How a module is laid out over several devices: a mesh with named axes, and which axis cuts which source where.
 
 A mesh of 4 devices `{"data": 2, "model": 2}` has its devices in row-major order. A source's sharding names for each of
-its axes the mesh axis that it is cut along, several, or `None`; a source that is not named lies whole on every device. How
-the values between lie is the engine's to infer.
+its axes the mesh axis that it is cut along, several, or `None`; a source that is not named lies whole on every device.
+How the values between lie is the engine's to infer.
 """
 
 from __future__ import annotations

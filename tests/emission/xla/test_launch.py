@@ -82,19 +82,19 @@ def test_the_model_of_names_learns_alike_in_two_processes(tmp_path: Path) -> Non
 import sys
 sys.path.insert(0, {str(EXAMPLES)!r})
 import makemore_devices
-found = makemore_devices.main(steps=10, together=5, hidden=32, limit=500)
+layouts = ["data parallel", "data and tensor"]
+found = makemore_devices.main(steps=10, together=5, hidden=32, limit=500, layouts=layouts)
 print({{name: trained.distance <= 2e-6 for name, trained in found.items()}})
 """
-    alike = dict.fromkeys(["one device", "data parallel", "tensor parallel", "data and tensor"], True)
+    alike = "{'data parallel': True, 'data and tensor': True}"
     file = python(tmp_path, text)
     alone, together = run(sys.executable, file), run(*TWICE_TWO, file)
     assert alone.returncode == together.returncode == 0, alone.stderr + together.stderr
-    assert alone.stdout.splitlines()[-1] == str(alike)
+    assert alone.stdout.splitlines()[-1] == alike
+    assert {f"[0] {alike}", f"[1] {alike}"} <= set(together.stdout.splitlines())
     losses = [line.split("loss")[1].split("  ")[0] for line in alone.stdout.splitlines() if "loss" in line]
-    assert len(losses) == 5 and len(set(losses)) == 1
-    for rank in (0, 1):
-        assert f"[{rank}] {alike}" in together.stdout.splitlines()
-    assert together.stdout.count(losses[0]) == 5
+    assert len(losses) == 3 and len(set(losses)) == 1
+    assert together.stdout.count(losses[0]) == 3
 
 
 def test_it_listens_on_the_loopback_interface_alone(tmp_path: Path) -> None:
