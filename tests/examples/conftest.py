@@ -13,7 +13,9 @@ FOLDER = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(scope="session")
 def example() -> Callable[[str], ModuleType]:
-    """`example("chain")`: the module, imported once and without running it."""
+    """`example("chain")`: the module, imported once and without running it; it may import its neighbours."""
+    if str(FOLDER) not in sys.path:
+        sys.path.append(str(FOLDER))
 
     def load(name: str) -> ModuleType:
         if name not in sys.modules:
