@@ -5,8 +5,8 @@
 
 A page is its own source. The blocks of one page run in order and share their names, as one program in pieces; lines are
 counted from 1 in each block. A `text` block below a Python block is its output. A block marked `python raises` ends in
-an error, whose name and message are its output; one marked `python xla` is a program of its own, which is run in another
-process where the extra `xla` is installed, and elsewhere left as it stands. `documentation_tables` makes what stands between
+an error, whose name and message are its output. One marked `python xla` is a program of its own, run in another process
+where the extra `xla` is installed, and left as it stands elsewhere. `documentation_tables` makes what stands between
 `<!-- generated: NAME -->` and `<!-- end -->`.
 """
 

@@ -117,6 +117,8 @@ def check_sources_as_results() -> None:
     assert [state.of(symbol).tolist() for symbol in (left, right)] == [[3.0, 4.0], [1.0, 2.0]]
     nothing = xla.compile(network.entry(chosen).lower()).forward(network.parameters(), {"picks": [0, 1]})
     assert nothing.of(chosen).ids.tolist() == [0, 1]
+    nothing = xla.compile(network.entry(chosen).lower()).advance(state, {"picks": [0, -7]})
+    assert nothing.of(chosen).ids.tolist() == [0, -1]
 
 
 def test_sources_as_results(elsewhere: Elsewhere) -> None:

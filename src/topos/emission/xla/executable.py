@@ -68,6 +68,10 @@ class Executable:
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
         count = None if steps is None else checked_steps(self._spec, self.plan.entry, steps)
         fed = self._read(state, feeds, count)
+        if not self._computed and not self.plan.entry.carry:
+            selections = self._selections(self._sources.given(state.entries, fed.fixed, True))
+            return Run(self._shown, selections)
+        self.prepare()
         with state.lock:
             series = self._stepped(state, fed, count or 1)
         if count is None:
@@ -115,7 +119,8 @@ class Executable:
         answers: list[list[Any]] = []
         try:
             for number in range(count):
-                own = {row: step.put(row, fed.at(number)[row]) for row in step.arguments if row in fed.stacked}
+                payloads = fed.at(number)
+                own = {row: step.put(row, payloads[row]) for row in step.arguments if row in fed.stacked}
                 results, held = step.run({**alike, **own, **held})
                 answers.append(results)
                 if self._devices.is_shared_processor:  # or steps in flight wait for each other's threads
