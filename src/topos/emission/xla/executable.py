@@ -68,9 +68,9 @@ class Executable:
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
         count = None if steps is None else checked_steps(self._spec, self.plan.entry, steps)
         fed = self._read(state, feeds, count)
+        given = self._sources.given(state.entries, fed.at(0), True)  # raises before anything is compiled
         if not self._computed and not self.plan.entry.carry:
-            selections = self._selections(self._sources.given(state.entries, fed.fixed, True))
-            return Run(self._shown, selections)
+            return Run(self._shown, self._selections(given))
         self.prepare()
         with state.lock:
             series = self._stepped(state, fed, count or 1)
