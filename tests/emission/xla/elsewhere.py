@@ -1,27 +1,26 @@
 """Calls functions of test modules, as it is asked on its pipes, over four virtual devices."""
 
-import importlib.util
+import importlib
 import pickle
 import sys
 import traceback
 import warnings
+from pathlib import Path
 from types import ModuleType
 
-_modules: dict[str, ModuleType] = {}
+ROOT = Path(__file__).parents[3]
 
 
 def module(file: str) -> ModuleType:
-    if file not in _modules:
-        spec = importlib.util.spec_from_file_location(f"checks_{len(_modules)}", file)
-        _modules[file] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(_modules[file])
-    return _modules[file]
+    """A test module under the name that its own relative imports want."""
+    return importlib.import_module(".".join(Path(file).relative_to(ROOT).with_suffix("").parts))
 
 
 def serve() -> None:
     from topos.emission import xla
 
     answers, sys.stdout = sys.stdout.buffer, sys.stderr
+    sys.path.insert(0, str(ROOT))
     xla.virtual_devices(4)
     warnings.simplefilter("error")
     while True:

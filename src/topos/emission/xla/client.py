@@ -6,8 +6,7 @@ which otherwise makes an `f32` of an `f64`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module, metadata
 from typing import Any, NamedTuple
@@ -37,14 +36,20 @@ def _module(name: str) -> Any:
         raise BackendUnavailable(f"xla: {reason}") from None
 
 
-@contextmanager
-def told(what: str) -> Iterator[None]:
+class told:  # noqa: N801 - a context manager, and on the way of every call
     """What XLA raises inside is raised as an `EngineError` that says what it was asked to do."""
-    failure = _module("jax").errors.JaxRuntimeError
-    try:
-        yield
-    except failure as error:
-        raise EngineError(f"xla: {what}: {str(error).strip()[:2000]}") from None
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None and isinstance(error, _module("jax").errors.JaxRuntimeError):
+            raise EngineError(f"xla: {self._what}: {str(error).strip()[:2000]}") from None
 
 
 # devices

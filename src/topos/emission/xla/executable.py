@@ -26,7 +26,7 @@ from topos.tensor import Tensor
 class Executable:
     """A plan on XLA. Holds no state; usable from several threads at once. Numbers are as XLA rounds them.
 
-    `text` is the module that it runs: of an entry that carries, that of a step.
+    What it last took out of a table stays on the devices, for another run over the same.
     """
 
     def __init__(self, plan: Plan, layout: Layout | None, devices: Devices) -> None:
@@ -37,6 +37,7 @@ class Executable:
         _expect_plain(entry)
         readable = frozenset(symbol.index for symbol in entry.results)
         rows = schedule(self._spec.rows, [*readable, *(after.index for after in entry.carry.values())])
+        self._resident: dict[int, tuple[Tensor, Any]] = {}
         self._shown = Shown(self._spec, self._length, readable, False)
         self._sources = Sources(self._spec, rows)
         self._computed = [symbol for symbol in entry.results if not self._spec.is_selection(symbol.index)]
@@ -52,7 +53,7 @@ class Executable:
         given = self._sources.given(parameters.entries, fed.fixed, isinstance(parameters, State))
         values: dict[int, Tensor] = {}
         if self._computed:
-            results, _ = self._run.run({row: self._run.put(row, given[row]) for row in self._run.arguments})
+            results, _ = self._run.run({row: self._there(self._run, row, given, fed) for row in self._run.arguments})
             values = self._run.tensors(results)
         return Run(self._shown, {**values, **self._selections(given)})
 
@@ -115,7 +116,8 @@ class Executable:
         step, carried = self._step, self.plan.entry.carried
         given = self._sources.given(state.entries, fed.at(0), True)
         held = {row: step.put(row, given[row]) for row in step.arguments if row in carried}
-        alike = {row: step.put(row, given[row]) for row in step.arguments if row not in {*carried, *fed.stacked}}
+        same = [row for row in step.arguments if row not in carried and row not in fed.stacked]
+        alike = {row: self._there(step, row, given, fed) for row in same}
         answers: list[list[Any]] = []
         try:
             for number in range(count):
@@ -133,6 +135,16 @@ class Executable:
         if held:
             state.replace(step.gathered(held))
         return [{**one, **self._selections(given)} for one in tensors]
+
+    def _there(self, program: Translated, row: int, given: Mapping[int, Tensor], fed: Feeds) -> Any:
+        """A source on the devices, for a program that does not replace it; out of a table it is put there once."""
+        if row in fed.fixed:
+            return program.put(row, given[row])
+        held, array = self._resident.get(row, (None, None))
+        if held is not given[row]:
+            array = program.put(row, given[row])
+            self._resident[row] = given[row], array
+        return array
 
     def _selections(self, given: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """The results that are selections, which no program answers."""
