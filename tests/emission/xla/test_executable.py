@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from topos import Tape
+from topos import Element, Emittable, Tape
 from topos.emission import xla
 
 from .model import ELEMENTS, LABELS, close, feeds, recorded
@@ -74,6 +75,30 @@ def check_sources_as_results() -> None:
 
 def test_sources_as_results(elsewhere: Elsewhere) -> None:
     elsewhere(check_sources_as_results)
+
+
+class Halves(Element):
+    """Binary32 whose products are halved."""
+
+    name, dtype = "halves", np.dtype(np.float32)
+    emittable = Emittable("f32", bodies={"mul": lambda m, x, y: m.mul(m.mul(x, y), m.number(0.5, x))})
+
+    def round(self, numbers: Any) -> Any:
+        return numbers.astype(np.float32)
+
+    def mul(self, left: Any, right: Any) -> Any:
+        return left * right * np.float32(0.5)
+
+
+def check_an_element_of_ones_own() -> None:
+    halves = Halves()
+    network, root = Tape.record(lambda tape: tape.parameter([2.0, 3.0]) * tape.parameter([4.0, 5.0]), halves)
+    found = xla.compile(network.entry(root).lower()).forward(network.parameters()).of(root)
+    assert found.element is halves and found.numpy().tolist() == [4.0, 7.5]
+
+
+def test_an_element_of_ones_own(elsewhere: Elsewhere) -> None:
+    elsewhere(check_an_element_of_ones_own)
 
 
 def check_nothing(expected: float) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -208,6 +209,40 @@ def test_a_script_ends_a_single_process_as_it_likes(tmp_path: Path) -> None:
         "launch: process 0 of 1 ended with exit status 1; it last printed",
         "  nothing to do",
     ]
+
+
+def apart(file: str, *options: str) -> list[subprocess.Popen[str]]:
+    """Two launchers of a process each, as two hosts would run them."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    common = ["--processes", "2", "--here", "1", "--devices", "2", "--address", "127.0.0.1", *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    meeting = ["--coordinator", f"127.0.0.1:{port}"]
+    return [subprocess.Popen([*TOPOS, *common, *meeting, "--first", str(rank), file], **pipes) for rank in (0, 1)]
+
+
+def test_two_launchers_meet(tmp_path: Path) -> None:
+    text = """
+print(executable.advance(state, {"x": np.ones(8)}, steps=2).of(loss).tolist())
+"""
+    launchers = apart(python(tmp_path, SUM + text))
+    found = [launcher.communicate(timeout=100) for launcher in launchers]
+    assert [launcher.returncode for launcher in launchers] == [0, 0], found
+    assert [out for out, _ in found] == ["[0] [28.0, 56.0]\n", "[1] [28.0, 56.0]\n"]
+
+
+@posix
+def test_a_launcher_hears_of_a_failure_elsewhere(tmp_path: Path) -> None:
+    text = """
+if me.rank == 1:
+    os.kill(os.getpid(), 9)
+time.sleep(1000)
+"""
+    first, second = apart(python(tmp_path, SUM + text), "--wait", "10")
+    assert "was killed by signal 9 (SIGKILL)" in second.communicate(timeout=100)[1]
+    assert "launch: process 0 of 2" in first.communicate(timeout=100)[1]
+    assert [first.returncode, second.returncode] == [1, 1]
 
 
 def test_one_that_ends_early_is_not_waited_for_forever(tmp_path: Path) -> None:

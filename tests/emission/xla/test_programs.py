@@ -51,6 +51,9 @@ def check_the_cache(folder: str) -> None:
         assert origin() == "compiled"
         os.environ.clear()
         os.environ.update(before)
+    processor, programs._processor = programs._processor, lambda: None  # a machine without llvmlite, say
+    assert [origin(), origin()] == ["compiled", "compiled"]
+    programs._processor = processor
     cached, facts = cache.current(), client.Devices.facts
     client.Devices.facts = property(lambda self: ("another version", *facts.fget(self)))
     assert [origin(), origin()] == ["compiled", "loaded"]
