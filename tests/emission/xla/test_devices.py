@@ -1,5 +1,6 @@
 """The model of names over several devices: the losses of one device and of the native plan, within a bound."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,33 @@ def check_that_work_is_shared() -> None:
 
 def test_work_is_shared(elsewhere: Elsewhere) -> None:
     elsewhere(check_that_work_is_shared)
+
+
+def check_that_threads_take_turns() -> None:
+    tape = Tape()
+    weights, x = tape.parameter(np.ones((8, 4)), name="weights"), tape.input(shape=[4, 8], name="x")
+    loss, after = (x @ weights).sum(), weights * 0.5
+    weights, loss, after = (value.symbol() for value in (weights, loss, after))
+    network = tape.into_network()
+    plan = network.entry(loss).carry({weights: after}).lower()
+    executable = xla.compile(plan, mesh={"model": 4}, shardings={"weights": ("model", None), "x": (None, "model")})
+    found = []
+
+    def work() -> None:
+        for _ in range(10):
+            run = executable.advance(network.state(), {"x": np.ones((4, 8))}, steps=3)
+            found.append(run.of(loss).tolist())
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [[128.0, 64.0, 32.0]] * 40
+
+
+def test_threads_take_turns(elsewhere: Elsewhere) -> None:
+    elsewhere(check_that_threads_take_turns)
 
 
 def check_refusals() -> None:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from topos.emission.mesh import Layout
-from topos.emission.xla.client import Devices, is_gone, wait
+from topos.emission.xla.client import Devices, is_gone
 from topos.emission.xla.translated import Translated
 from topos.engine.entry import Entry
 from topos.engine.feeds import Feeds, read_feeds
@@ -125,8 +125,6 @@ class Executable:
                 own = {row: step.put(row, payloads[row]) for row in step.arguments if row in fed.stacked}
                 results, held = step.run({**alike, **own, **held})
                 answers.append(results)
-                if self._devices.is_shared_processor:  # or steps in flight wait for each other's threads
-                    wait([*results, *held.values()])
         except KeyboardInterrupt:
             if answers and not any(map(is_gone, held.values())):
                 state.replace(step.gathered(held))

@@ -11,12 +11,14 @@ from topos.emission.module import emitted
 from topos.emission.signs import Signs, carried
 from topos.emission.sources import argument, arguments
 from topos.emission.words import DTYPES
-from topos.emission.xla.client import Devices, Place, fetched
+from topos.emission.xla.client import Devices, Place, fetched, wait
 from topos.emission.xla.programs import Program, program
 from topos.engine.entry import Entry
 from topos.engine.liveness import schedule
 from topos.graph.spec import Spec
 from topos.tensor import Tensor
+
+_turn = threading.Lock()
 
 
 class Translated:
@@ -58,8 +60,7 @@ class Translated:
 
     def run(self, arrays: Mapping[int, Any]) -> tuple[list[Any], dict[int, Any]]:
         """The results in order, and what replaces each carried source, still on the devices."""
-        form = self.program.form
-        answered = form.run([arrays[row] for row in self.arguments])
+        answered = self._answered(self.program, [arrays[row] for row in self.arguments])
         joined = [place.joined(parts) for place, parts in zip(self._lie, answered, strict=True)]
         count = len(self._computed)
         return joined[:count], dict(zip(self._carried, joined[count:], strict=True))
@@ -90,8 +91,18 @@ class Translated:
             "  }",
             "}",
         ]
-        form = program("\n".join(lines), self.devices, self._layout.is_shardy).form
-        return Place(self.devices, value.shape, DTYPES[value.type], ()).joined(form.run([array])[0])
+        parts = self._answered(program("\n".join(lines), self.devices, self._layout.is_shardy), [array])
+        return Place(self.devices, value.shape, DTYPES[value.type], ()).joined(parts[0])
+
+    def _answered(self, program: Program, arrays: Sequence[Any]) -> list[list[Any]]:
+        """What a program answers. Over several devices, each has to meet the same programs in the same order."""
+        if self._layout is None:
+            return program.form.run(arrays)
+        with _turn:
+            answered = program.form.run(arrays)
+            if self.devices.is_shared_processor:  # programs in flight would wait for each other's threads
+                wait(answered)
+        return answered
 
     def _place(self, row: int, dtype: Any) -> Place:
         cuts = () if self._layout is None else self._layout.cuts.get(row, ())
