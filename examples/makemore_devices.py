@@ -67,8 +67,7 @@ def main(
     def trained(plan: Any) -> tuple[np.ndarray, float]:
         """The losses of all steps by a plan or an executable: they are called alike."""
         state, losses = language.state.clone(), []
-        if isinstance(plan, xla.Executable):
-            plan.prepare()
+        plan.prepare()
         start = time.perf_counter()
         for first in range(0, steps, together):
             part = rows[first : first + together]

@@ -48,7 +48,7 @@ class Child:
         process = self._process
         with suppress(OSError):
             if hasattr(os, "killpg"):
-                os.killpg(process.pid, signal.SIGKILL)  # its whole session
+                os.killpg(process.pid, signal.SIGKILL)  # with whatever it started
             else:
                 process.kill()
         process.wait()
