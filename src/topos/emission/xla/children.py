@@ -44,13 +44,14 @@ class Child:
         return self._process.poll()
 
     def stop(self) -> None:
-        """Ends it and whatever it started, at once: one that waits for another in XLA hears no milder word."""
+        """Ends it, where it has not ended, at once: one that waits for another in XLA hears no milder word."""
         process = self._process
-        with suppress(OSError):
-            if hasattr(os, "killpg"):
-                os.killpg(process.pid, signal.SIGKILL)  # with whatever it started
-            else:
-                process.kill()
+        if process.poll() is None:  # or the number may be somebody else's by now
+            with suppress(OSError):
+                if hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)  # with whatever it started
+                else:
+                    process.kill()
         process.wait()
         for reader in self._readers:
             reader.join(_READ_S)
