@@ -5,7 +5,8 @@
 
 A page is its own source. The blocks of one page run in order and share their names, as one program in pieces; lines are
 counted from 1 in each block. A `text` block below a Python block is its output. A block marked `python raises` ends in
-an error, whose name and message are its output. `documentation_tables` makes what stands between
+an error, whose name and message are its output. One marked `python xla` is a program of its own, run in another process
+where the extra `xla` is installed, and left as it stands elsewhere. `documentation_tables` makes what stands between
 `<!-- generated: NAME -->` and `<!-- end -->`.
 """
 
@@ -14,8 +15,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import importlib.util
 import io
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +31,7 @@ PROGRAM = "model.py"
 """The file that the blocks are taken to stand in: what recording lines and error messages name."""
 
 BLOCK = re.compile(
-    r"^```python(?P<raises> raises)?\n(?P<code>.*?)^```\n(?:\n?```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL
+    r"^```python(?P<mark> raises| xla)?\n(?P<code>.*?)^```\n(?:\n?```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL
 )
 GENERATED = re.compile(r"^<!-- generated: (?P<name>\w+) -->\n.*?^<!-- end -->\n", re.MULTILINE | re.DOTALL)
 
@@ -53,10 +56,15 @@ def _table(place: re.Match[str]) -> str:
 
 
 def _with_output(block: re.Match[str], namespace: dict[str, Any]) -> str:
-    code, raises = block["code"], block["raises"] or ""
-    output = _output(code, bool(raises), namespace)
+    code, mark = block["code"], block["mark"] or ""
+    if mark == " xla":
+        if importlib.util.find_spec("jax") is None:
+            return block[0]
+        output = _output_elsewhere(code)
+    else:
+        output = _output(code, bool(mark), namespace)
     shown = f"\n```text\n{output}\n```\n" if output else ""
-    return f"```python{raises}\n{code}```\n{shown}"
+    return f"```python{mark}\n{code}```\n{shown}"
 
 
 def _output(code: str, raises: bool, namespace: dict[str, Any]) -> str:
@@ -73,6 +81,14 @@ def _output(code: str, raises: bool, namespace: dict[str, Any]) -> str:
             if raises:
                 raise AssertionError(f"a block marked `raises` raised nothing:\n{code}")
     return "\n".join(line.rstrip() for line in stream.getvalue().rstrip("\n").split("\n"))
+
+
+def _output_elsewhere(code: str) -> str:
+    """What a block prints as a program of its own."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AssertionError(f"a block marked `xla` failed:\n{code}\n{done.stderr}")
+    return "\n".join(line.rstrip() for line in done.stdout.rstrip("\n").split("\n"))
 
 
 def stale(page: Path) -> Iterator[str]:

@@ -1,10 +1,13 @@
-"""Golden texts, the two ways in which hypothesis draws, and interrupts at a chosen line."""
+"""Golden texts, the two ways in which hypothesis draws, interrupts at a chosen line, and the examples as modules."""
 
+import importlib.util
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -59,3 +62,24 @@ def _interrupted(call: Callable[[], Any], at: int) -> None:
         call()
     finally:
         sys.settrace(before)
+
+
+@pytest.fixture(scope="session")
+def example() -> Callable[[str], ModuleType]:
+    """`example("makemore/adam")`: the module, imported once and without running it; it may import its neighbours."""
+    return _example
+
+
+def _example(name: str) -> ModuleType:
+    path = Path(__file__).parents[1] / "examples" / f"{name}.py"
+    called = name.replace("/", ".")
+    if called not in sys.modules:
+        spec = importlib.util.spec_from_file_location(called, path)
+        assert spec is not None and spec.loader is not None
+        sys.modules[called] = importlib.util.module_from_spec(spec)
+        sys.path.insert(0, str(path.parent))
+        try:
+            spec.loader.exec_module(sys.modules[called])
+        finally:
+            sys.path.remove(str(path.parent))
+    return sys.modules[called]

@@ -34,8 +34,14 @@ def command(arguments: Sequence[str] | None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("walkthrough", help="print every reading of one small graph")
     commands.add_parser("backends", help="say of each backend whether it is ready here, or why not")
+    commands.add_parser("launch", add_help=False, help="run a script in processes that share a mesh of devices")
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        chosen = parser.parse_args(arguments)
+        if given[:1] == ["launch"]:  # its options are its own
+            from topos.emission.xla import launch
+
+            return launch.main(given[1:])
+        chosen = parser.parse_args(given)
     except SystemExit as stop:
         return int(stop.code or 0)
 

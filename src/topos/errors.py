@@ -76,6 +76,10 @@ class BackendUnavailable(ToposError, RuntimeError):
     """A backend that was required and is not ready, or something in its place that is no backend."""
 
 
+class EngineError(ToposError, RuntimeError):
+    """Another engine, which runs what was emitted, refused it or failed at it; the message is the engine's."""
+
+
 class SettingError(ToposError, ValueError):
     """A setting, from the environment or a call, that does not exist or that this machine cannot honour."""
 

@@ -32,7 +32,7 @@ def test_what_has_no_kernels_here_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     assert Backend.METAL.status() == Status(False, "platform: Metal is Apple's, this is linux")
     monkeypatch.setattr("sys.platform", "darwin")
     assert Backend.METAL.status() == Status(False, "not installed: this version has no Metal kernels")
-    for backend in (Backend.METAL, Backend.CUDA, Backend.STABLEHLO):
+    for backend in (Backend.METAL, Backend.CUDA):
         assert not backend.status().ready
         assert all(backend.coverage(formula) is None for formula in Formula)
 

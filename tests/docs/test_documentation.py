@@ -44,6 +44,16 @@ def test_a_block_raises_only_where_it_says_so() -> None:
         documentation.rendered(page("1", "", " raises"))
 
 
+def test_a_block_for_the_extra_is_a_program_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "```python\nx = 3\n```\n" + page("print('x' in dir(), 1 + 1)", "False 3", " xla")
+    monkeypatch.setattr(documentation.importlib.util, "find_spec", lambda name: None)
+    assert documentation.rendered(text) == text
+    monkeypatch.setattr(documentation.importlib.util, "find_spec", lambda name: name)
+    assert documentation.rendered(text) == text.replace("False 3", "False 2")
+    with pytest.raises(AssertionError, match="ZeroDivisionError: division by zero"):
+        documentation.rendered(page("1 / 0", "", " xla"))
+
+
 def test_a_table_is_filled_and_an_unknown_one_refused() -> None:
     text = documentation.rendered("<!-- generated: instructions -->\n<!-- end -->\n")
     assert "| `MatMul` | contraction |" in text

@@ -64,7 +64,7 @@ def _received(dtype: str, array: np.ndarray) -> np.ndarray:
 def _parsed(text: str | bytes) -> tuple[Any, Any]:
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-    from jaxlib.mlir.dialects import chlo, stablehlo
+    from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
@@ -72,6 +72,7 @@ def _parsed(text: str | bytes) -> tuple[Any, Any]:
     context.append_dialect_registry(registry)
     stablehlo.register_dialect(context)
     chlo.register_dialect(context)
+    sdy.register_dialect(context)
     with context:
         module = ir.Module.parse(text)
         module.operation.verify()

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -27,16 +28,32 @@ SMALL: dict[str, dict[str, Any]] = {
     "element_seam": {"steps": 2},
     "forward_mode": {},
     "gradient_descent": {"steps": 2, "rates": (0.1, 0.2)},
-    "makemore_bigram": {"steps": 2, "batch": 64, "limit": 2000},
-    "makemore_mlp": {
+    "digits/digits": {"epochs": 1, "limit": 64, "picture": "digits.png"},
+    "makemore/adam": {"steps": 2, "limit": 100, "picture": "adam.png"},
+    "makemore/batch_norm": {"steps": 2, "depth": 2, "width": 8, "limit": 100, "picture": "norm.png"},
+    "makemore/bigram": {"steps": 2, "batch": 64, "limit": 2000},
+    "makemore/compiled": {
+        **{"steps": 4, "together": 2, "compared": 2, "measure_batch": 32, "limit": 100},
+        "picture": "compiled.png",
+    },
+    "makemore/mlp": {
         **{"steps": 4, "together": 2, "measure_every": 2, "limit": 100, "hidden": 8, "measure_batch": 32},
         "picture": "loss.png",
+    },
+    "makemore/parallel": {"steps": 1, "threads": (1,), "shard": 4, "limit": 100, "picture": "parallel.png"},
+    "makemore/transformer": {
+        **{"steps": 2, "together": 1, "batch": 2, "measured": 4, "width": 8, "heads": 2, "blocks": 1, "limit": 60},
+        "picture": "transformer.png",
     },
     "mlp_xor": {"steps": 2},
     "moons": {"count": 20, "steps": 2, "resolution": 4, "picture": "moons.png"},
     "regression": {"rows": 10, "steps": 2},
 }
-"""Every example, and arguments by which it does little."""
+"""The examples that need no data but their own, and arguments by which they do little."""
+FED = {"emoji/emoji", "fashion_mnist/images", "shakespeare/shakespeare"}
+"""Those whose plans are run over numbers that are made up here."""
+ON_DEVICES = {"makemore/devices"}
+"""Those that run on XLA themselves, plans of another example."""
 OF_THEIR_OWN = {"dual", "element_seam"}
 """Those over an element that has no `Emittable`."""
 
@@ -61,18 +78,37 @@ def _module(name: str, folder: Path = HERE) -> ModuleType:
 
 
 @pytest.fixture
-def modules_of(recording: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Any]]:
+def modules_of(
+    recording: ModuleType, example: Callable[[str], ModuleType], tmp_path: Path
+) -> Callable[[str], list[Any]]:
     """The modules of the plans that an example runs."""
 
     def modules(name: str) -> list[Any]:
-        example, facts = _module(name, ROOT / "examples"), dict(SMALL[name])
+        facts = dict(SMALL.get(name, {}))
         if "picture" in facts:
             facts["picture"] = tmp_path / facts["picture"]
         with recording.recording() as kept:
-            example.main(**facts)
+            if name in FED:
+                run_fed(example(name), tmp_path)
+            else:
+                example(name).main(**facts)
         return recording.distinct(kept)
 
     return modules
+
+
+def run_fed(example: ModuleType, folder: Path) -> None:
+    """Some steps of an example whose data is fetched, over other numbers."""
+    random = np.random.Generator(np.random.PCG64(1))
+    if hasattr(example, "Size"):
+        (folder / "text.txt").write_text("to be or not to be " * 40, encoding="utf-8")
+        size = example.Size(tokens=6, width=8, heads=2, blocks=1)
+        example.main(folder / "text.txt", 2, 1, 2, size, measured=2, drawn=1, picture=folder / "text.png")
+        return
+    labels, shape = ("kinds", (3, 32, 32)) if hasattr(example, "KINDS") else ("classes", (1, 28, 28))
+    reader, pictures = example.record(2, 2, seed=1), random.normal(size=(2, *shape))
+    reader.train.advance(reader.state, {"images": pictures, labels: [3, 0], "rate": 0.01})
+    reader.score.forward(reader.state, {"scored": pictures})
 
 
 def missed(engines: Any, conformance: ModuleType, engine: str, modules: Sequence[Any]) -> Iterator[str]:
@@ -88,10 +124,12 @@ def missed(engines: Any, conformance: ModuleType, engine: str, modules: Sequence
 
 
 def test_every_example_is_here() -> None:
-    assert {file.stem for file in (ROOT / "examples").glob("*.py")} == SMALL.keys()
+    files = [file for file in (ROOT / "examples").rglob("*.py") if "\ndef main(" in file.read_text(encoding="utf-8")]
+    named = {file.relative_to(ROOT / "examples").with_suffix("").as_posix() for file in files}
+    assert named == SMALL.keys() | FED | ON_DEVICES
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", sorted(SMALL.keys() | FED))
 @pytest.mark.parametrize("engine", ["interpret", pytest.param("compile", marks=pytest.mark.slow)])
 def test_an_example_is_run_by_others(
     engines: Any, conformance: ModuleType, modules_of: Any, engine: str, name: str
@@ -110,7 +148,7 @@ def test_an_example_is_compiled(engines: Any, conformance: ModuleType, modules_o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["makemore_bigram", "makemore_mlp"])
+@pytest.mark.parametrize("name", ["makemore/bigram", "makemore/mlp"])
 def test_an_example_is_translated(with_iree: Any, conformance: ModuleType, modules_of: Any, name: str) -> None:
     assert list(missed(with_iree, conformance, "iree", modules_of(name))) == []
 

@@ -2,11 +2,12 @@
 
 from topos.backend.backend import Backend, Dispatch, Status
 from topos.backend.blas import NOT_INSTALLED, CblasBackend, accelerate, libraries
-from topos.backend.elsewhere import Cuda, Metal, StableHlo
+from topos.backend.elsewhere import Cuda, Metal
 from topos.backend.fidelity import Coverage, Fidelity
 from topos.backend.formula import Formula
 from topos.backend.llvm_kernels import Fused, Simd
 from topos.backend.process import compiles, threads
+from topos.backend.stablehlo import StableHlo
 from topos.backend.task import Declined, Outline, Stretch, Task
 
 Backend.ACCELERATE = CblasBackend("ACCELERATE", accelerate, "platform: Accelerate is Apple's")

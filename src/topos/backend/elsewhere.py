@@ -52,16 +52,3 @@ class Cuda(Elsewhere):
         if not system_library("cuda"):
             return Status(False, "not installed: found no CUDA driver; this version has no CUDA kernels either")
         return Status(False, "not installed: found a CUDA driver, but this version has no CUDA kernels")
-
-
-class StableHlo(Elsewhere):
-    """Other compilers, by way of StableHLO text."""
-
-    name = "STABLEHLO"
-
-    def found(self) -> Status:
-        """Whether jax is there to run it, and that nothing of ours calls it yet."""
-        jax = (
-            "jax is installed" if importlib.import_module("importlib.util").find_spec("jax") else "jax is not installed"
-        )
-        return Status(False, f"not installed: this version runs no emitted text; {jax}")

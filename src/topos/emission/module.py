@@ -10,6 +10,7 @@ from topos.emission.indexing import gather, matmul, scatter
 from topos.emission.movement import MOVEMENT
 from topos.emission.raises import RAISES, Raising, elected
 from topos.emission.reductions import REDUCTIONS
+from topos.emission.signs import UNSIGNED, Signs, carried
 from topos.emission.site import Operand, Picks, Site, type_of
 from topos.emission.sources import argument, arguments, source
 from topos.emission.text import Named, Writer
@@ -38,19 +39,20 @@ def emitted(
     entry: Entry,
     raises: bool | Iterable[str] = True,
     locations: bool = False,
+    signs: Signs = UNSIGNED,
 ) -> str:
     """The module of a schedule over the first `length` rows: what `Plan.emit_stablehlo` promises.
 
     Raises `EmissionError` that names the first node which cannot be written.
     """
-    return _Module(spec, locations, elected(spec, length, rows, entry, raises)).text(rows, entry)
+    return _Module(spec, locations, elected(spec, length, rows, entry, raises), signs).text(rows, entry)
 
 
 class _Module:
     """A module in the making: what each row is called in the text."""
 
-    def __init__(self, spec: Spec, locations: bool, election: Election) -> None:
-        self._spec, self._locations = spec, locations
+    def __init__(self, spec: Spec, locations: bool, election: Election, signs: Signs) -> None:
+        self._spec, self._locations, self._signs = spec, locations, signs
         self._election, self._raised, self._handed = election, election.moments, election.handed
         self._writer = Writer()
         self._words = Words(self._writer)
@@ -70,13 +72,21 @@ class _Module:
             else:
                 self._values[row] = self._placed(row, source, self._words, given.get(row))
         results = [self._result(row) for row in outputs(entry)]
-        signature = ", ".join(f"{value.name}: {value.tensor}{self._location(row)}" for row, value in given.items())
+        signs = self._signs
+        signature = ", ".join(
+            f"{value.name}: {value.tensor}{sign}{self._location(row)}"
+            for (row, value), sign in zip(given.items(), signs.of_arguments(given, entry), strict=True)
+        )
+        answered = ", ".join(
+            f"{value.tensor}{sign}" for value, sign in zip(results, signs.of_results(results, entry), strict=True)
+        )
         types = ", ".join(value.tensor for value in results)
         names = ", ".join(value.name for value in results)
         return "\n".join(
             [
                 "module @topos {",
-                f"  func.func @main({signature}) -> ({types}) {{",
+                *signs.header(),
+                f"  func.func @main({signature}) -> ({answered}) {{",
                 *self._writer.lines,
                 f"    return {names} : {types}" if results else "    return",
                 "  }",
@@ -137,5 +147,4 @@ class _Module:
 
 def outputs(entry: Entry) -> list[int]:
     """The rows that the function answers: the results as declared, then what replaces each carried source, in order."""
-    carried = sorted(entry.carry.items(), key=lambda pair: pair[0].index)
-    return [*(symbol.index for symbol in entry.results), *(following.index for _, following in carried)]
+    return [*(symbol.index for symbol in entry.results), *(entry.carry[source].index for source in carried(entry))]

@@ -21,7 +21,8 @@ from topos.engine.report import Watch
 from topos.engine.run import Run, Shown
 from topos.engine.sources import Sources
 from topos.engine.state import State
-from topos.errors import FeedError, ShapeError, UnobservedError
+from topos.engine.stepping import checked_steps, stacked
+from topos.errors import FeedError, UnobservedError
 from topos.graph import Node, Parameters, Symbol, Table
 from topos.graph.node import Nodes
 from topos.graph.spec import Spec
@@ -102,7 +103,7 @@ class Plan:
             values = form.step_again(state, tuple(feeds), tuple(feeds.values()))
             if values is not None:
                 return Run(self._shown, values)
-        return self._advance(state, feeds, None if steps is None else self._checked_steps(steps))
+        return self._advance(state, feeds, None if steps is None else checked_steps(self._spec, self.entry, steps))
 
     def function(self, inputs: Sequence[Symbol | str], outputs: Sequence[Symbol]) -> Callable[..., tuple[Tensor, ...]]:
         """A positional callable `f(parameters, *arrays)`: one array per input, a tuple of one tensor per output."""
@@ -133,6 +134,11 @@ class Plan:
         return call
 
     # reading
+    @property
+    def spec(self) -> tuple[Spec, int]:
+        """The spec and how many of its rows it covers: for later stages."""
+        return self._spec, self._length
+
     def nodes(self) -> list[Node]:
         """The scheduled nodes, in order."""
         nodes = Nodes(self._spec, self._length)
@@ -187,17 +193,28 @@ class Plan:
         """The LLVM text of the plan's kernels and of the function that calls them."""
         return str(self._native.code(stepping=True).llvm())
 
-    def emit_stablehlo(self, *, raises: bool | Iterable[str] = True, locations: bool = False) -> str:
+    def emit_stablehlo(
+        self,
+        *,
+        raises: bool | Iterable[str] = True,
+        locations: bool = False,
+        mesh: Any = None,
+        shardings: Any = None,
+        shardy: bool = True,
+    ) -> str:
         """The plan as the text of a StableHLO module, whose function `main` computes one run of it.
 
         Arguments are the scheduled sources that a caller provides, parameters first, then inputs, each in recording
         order; a selection's are its ids. Results stand as declared, and after them what replaces each carried source.
         Node 5 is `%v5`. Convolutions, pools and norms over a batch are one operation each, unless `raises` is off or
-        names the formulas for which they are. `locations` adds the user's file and line to each operation. Raises
-        `EmissionError` that names the node for what cannot be written.
+        names the formulas for which they are. `locations` adds the user's file and line to each operation.
+        `mesh={"data": 4}` names axes of devices, `shardings` which of them cut which axis of a source,
+        `{weight: (None, "data")}`: in Shardy's words, or without `shardy` in older ones. Raises `EmissionError` that
+        names the node for what cannot be written.
         """
-        emitted = import_module("topos.emission.module").emitted
-        return str(emitted(self._spec, self._length, self._rows, self.entry, raises, locations))
+        emission = import_module("topos.emission")
+        signs = emission.Signs(emission.layout(self._spec, self._length, mesh, shardings, shardy))
+        return str(emission.emitted(self._spec, self._length, self._rows, self.entry, raises, locations, signs))
 
     def profile(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Any:
         """Where the time of a native run goes, group by group; against a State, that of a step on a copy of it.
@@ -211,15 +228,6 @@ class Plan:
     def _read(self, table: Parameters | State, feeds: Mapping[Any, Any] | None, steps: int | None = None) -> Feeds:
         carried = self._carried if isinstance(table, State) else ()
         return read_feeds(self._spec, self._length, feeds, steps=steps, copy=self.entry.backward, carried=carried)
-
-    def _checked_steps(self, steps: int) -> int:
-        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-            raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
-        if self.entry.backward:
-            raise ShapeError("advance: a run of several steps retains no values; lower without backward()")
-        if any(self._spec.is_selection(index) for index in self._readable):
-            raise ShapeError("advance: a selection is no result of several steps")
-        return int(steps)
 
     def _evaluated(self, table: Parameters | State, fed: Feeds) -> tuple[dict[int, Tensor], Watch | None]:
         """What a run answers, by the native form where there is one, and who watched it."""
@@ -274,7 +282,7 @@ class Plan:
                 tensors.append(values[index])
             if watched is None or watched.report() is None:  # the first step that met a bad value, or the last
                 watched = watch
-        return self._answer({index: _stacked(tensors) for index, tensors in series.items()}, watched)
+        return self._answer({index: stacked(tensors) for index, tensors in series.items()}, watched)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -283,9 +291,3 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"Plan({len(self._rows)} of {self._length} nodes, {len(self._readable)} readable)"
-
-
-def _stacked(tensors: list[Tensor]) -> Tensor:
-    element = tensors[0].element
-    assert element is not None  # a selection is refused before the first step
-    return Tensor.of(np.stack([tensor.dense(element) for tensor in tensors]), element)

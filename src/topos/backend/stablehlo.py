@@ -1,0 +1,38 @@
+"""XLA as a backend: what is left of a plan, emitted as StableHLO text and compiled there."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from topos.backend.backend import Backend, Dispatch, Status
+from topos.backend.fidelity import Coverage, Fidelity
+from topos.backend.formula import Formula
+from topos.backend.task import Declined, Stretch
+from topos.element import bf16, f32, f64
+
+INSTRUCTIONS = Formula.GEMM, Formula.MAP, Formula.SUM, Formula.REDUCE, Formula.MOVE, Formula.INDEX, Formula.FOLD
+
+
+class StableHlo(Backend):
+    """XLA, where the extra is installed. What computes there is a later stage, reached by its name."""
+
+    name = "STABLEHLO"
+    dispatch = Dispatch.TRANSLATED
+    by_kind = True
+
+    def found(self) -> Status:
+        """Whether jax is there, which has XLA; it is imported when something is compiled."""
+        metadata = import_module("importlib.metadata")
+        try:
+            return Status(True, f"XLA, which comes with jax {metadata.version('jax')}")
+        except metadata.PackageNotFoundError:
+            return Status(False, "not installed: XLA comes with jax: pip install topos-stack[xla]")
+
+    def coverage(self, formula: Formula) -> Coverage | None:
+        return Coverage(Fidelity.ENVELOPE, (f32, f64, bf16)) if formula in INSTRUCTIONS else None
+
+    def offer(self, task: Stretch) -> Any:
+        """The stretch as a program; declined where it has no text."""
+        answer = import_module("topos.emission.xla.stretch").translated(task)
+        return Declined(answer) if isinstance(answer, str) else answer
