@@ -101,7 +101,7 @@ def run_fed(example: ModuleType, folder: Path) -> None:
     """Some steps of an example whose data is fetched, over other numbers."""
     random = np.random.Generator(np.random.PCG64(1))
     if hasattr(example, "Size"):
-        (folder / "text.txt").write_text("to be or not to be " * 40, encoding="utf-8")
+        (folder / "text.txt").write_text("\n\nto be or not to be " * 40, encoding="utf-8")
         size = example.Size(tokens=6, width=8, heads=2, blocks=1)
         example.main(folder / "text.txt", 2, 1, 2, size, measured=2, drawn=1, picture=folder / "text.png")
         return
