@@ -26,7 +26,8 @@ class Emitted(NamedTuple):
 
     `plain` is the module with compositions where the reference interpreter has no operation. `refused` says why there
     is none at all. `coarsest` is the dtype of its nodes that holds the fewest digits, `work` how many numbers they
-    have, products counted by their terms. `owner` is whoever ran it.
+    have, products counted by their terms; `is_subnormal` whether a source holds numbers below the normal ones. `owner`
+    is whoever ran it.
     """
 
     text: str
@@ -36,6 +37,7 @@ class Emitted(NamedTuple):
     refused: str = ""
     coarsest: str = ""
     work: int = 0
+    is_subnormal: bool = False
     owner: str = ""
 
 
@@ -51,7 +53,15 @@ def emitted(plan: Plan, values: dict[int, Tensor]) -> Emitted:
     expected = [(plan._spec.label(row), _dense(plan, row, held[row])) for row in outputs(plan.entry)]
     dtypes = {plan._spec.element_of(row).dtype.name for row in plan._rows}
     coarsest = next(name for name in COARSEST if name in dtypes)
-    return Emitted(text, plain, given, expected, "", coarsest, sum(_work(plan, row) for row in plan._rows))
+    work = sum(_work(plan, row) for row in plan._rows)
+    subnormal = any(_is_subnormal(_dense(plan, row, tensor)) for row, tensor in values.items() if tensor.ids is None)
+    return Emitted(text, plain, given, expected, "", coarsest, work, subnormal)
+
+
+def _is_subnormal(array: np.ndarray) -> bool:
+    wide = np.abs(array.astype(np.float64))
+    normal = 2.0**-1022 if array.dtype == np.float64 else 2.0**-126
+    return bool(((wide > 0) & (wide < normal)).any())
 
 
 def _work(plan: Plan, row: int) -> int:
