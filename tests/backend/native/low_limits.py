@@ -61,6 +61,8 @@ LIMITS: Mapping[str, Sequence[int]] = {
     "products.elect._RUN_BYTES": (256, 1 << 10),
     "products.elect._FAR_BYTES": (1, 512 << 10),
     "products.elect._RESIDENT_BYTES": (1, 8 << 20),
+    "products.elect._SUMS_OF_FEW_BYTES": (1 << 9, 24 << 10),
+    "products.streamed._STACK_BYTES": (1, 48 << 10),
     "products.elect._TILE_RUN_BYTES": (256, 3 << 10),
     "products.elect._SUMS_BYTES": (1 << 9, 96 << 10),
     "products.elect._DOTS": (1, 256),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.split import Split, split
+from topos.backend.native.products.streamed import FEW
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
@@ -23,6 +24,7 @@ _GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for 
 _FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
 _DOTS = 256
 _DOTS_FAR_BYTES = 8 << 20
+_SUMS_OF_FEW_BYTES = 24 << 10  # half of L1
 _SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in L1
 _RUN_BYTES = 1 << 10  # of a line of the right operand that is read on and on
 _TILE_RUN_BYTES = 3 << 10  # of a line that a tile reads at once: each time memory is slow to begin
@@ -150,8 +152,9 @@ def _computed(task: ProductTask) -> tuple[str, str]:
 def _long_panels(task: ProductTask, width: int) -> Split:
     """Panels whose sums stay nearby, as many for each of 8 tiles; of 4 or 2 where a tile's lines were short."""
     vectors = -(-task.columns // width)
-    tiles = next((n for n in (8, 4) if task.columns * task.right_bytes >= n * _TILE_RUN_BYTES), 2)
-    most = _SUMS_BYTES // (task.rows * width * task.wide_bytes)
+    run, sums = (_TILE_RUN_BYTES, _SUMS_BYTES) if task.rows > FEW else (_RUN_BYTES, _SUMS_OF_FEW_BYTES)
+    tiles = next((n for n in (8, 4) if task.columns * task.right_bytes >= n * run), 2)
+    most = sums // (task.rows * width * task.wide_bytes)
     return split(vectors, -(-vectors // (tiles * -(-vectors // (tiles * most)))))
 
 

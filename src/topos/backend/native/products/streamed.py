@@ -17,22 +17,30 @@ from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE
 
 _SIDE = 8  # lines side by side; a divisor of BLOCK
+_SIDE_OF_FEW = 4
+FEW = 2  # rows whose multiply-adds take far less time than memory
+_STACK_BYTES = 48 << 10
 
 
 def streamed(kind: Kind) -> str:
     """The text: panel after panel, all rows at once."""
 
     def body(text: Text, work: Work) -> None:
-        own = text.mul("%worker", _rooms(kind) * _room_bytes(kind))
-        room = text.at(text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes), own)
+        if scratch_bytes(kind) > kind.room_bytes + LINE:
+            own = text.mul("%worker", _rooms(kind) * _room_bytes(kind))
+            room = text.at(text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes), own)
+        else:
+            room = text.room(f"[{_rooms(kind) * _room_bytes(kind)} x i8]")
         text.loop(*work.panels, 1, lambda panel, _: _Panel(kind, text, work, panel, room).run())
 
     return frame(kind, None, body)
 
 
 def scratch_bytes(kind: Kind) -> int:
-    """What the sums of all workers take, from any address on."""
-    return kind.room_bytes + kind.choice.tiles * _rooms(kind) * _room_bytes(kind) + LINE
+    """What the sums of all workers take, from any address on, where they are too large for the stack."""
+    own = _rooms(kind) * _room_bytes(kind)
+    size = kind.choice.tiles * own if own > _STACK_BYTES else 0
+    return kind.room_bytes + size + LINE if size or kind.room_bytes else 0
 
 
 def _room_bytes(kind: Kind) -> int:
@@ -60,6 +68,7 @@ class _Panel:
         self.whole = self.all
         if self.tail:
             self.whole = text.let(f"select i1 {self.is_last}, i64 {panels.small - 1}, i64 {self.all}")
+        self.side = _SIDE if self.task.rows > FEW else _SIDE_OF_FEW
         self.sums = room
         self.totals = text.at(room, _room_bytes(kind)) if _rooms(kind) > 1 else room
 
@@ -119,9 +128,9 @@ class _Panel:
             here = text.at(left, text.mul(term, task.left[1] * self.kind.left.item_bytes))
             self.lines(here, text.at(right, text.mul(term, task.right[0] * self.kind.right.item_bytes)), count)
 
-        whole = terms - terms % _SIDE
+        whole = terms - terms % self.side
         if whole:
-            text.loop("0", whole, _SIDE, lambda term, _: some(term, _SIDE))
+            text.loop("0", whole, self.side, lambda term, _: some(term, self.side))
         if whole < terms:
             some(str(whole), terms - whole)
 
@@ -135,7 +144,7 @@ class _Panel:
         def step(vector: str, active: int) -> None:
             source = text.at(right, text.mul(vector, lanes.width * rights.item_bytes))
             values = [rights.load(text, text.at(source, term * line_bytes), active) for term in range(count)]
-            for term in range(_SIDE):
+            for term in range(self.side):
                 prefetch(text, text.at(source, (count + term) * line_bytes), write=False, locality=2)
             places = [self.place(self.sums, vector, row) for row in range(task.rows)]
             sums = [self.get(place) for place in places]
@@ -148,17 +157,17 @@ class _Panel:
         self.vectors(step)
 
     def factors(self, left: str, count: int) -> Callable[[int, int], str]:
-        """A number of the left operand, by row and term, in all lanes: loaded where it is used, or widened before."""
+        """A number of the left operand, by row and term, in all lanes: loaded where it is used, or before."""
         text, task, lefts = self.text, self.task, self.kind.left
         down, along = (stride * lefts.item_bytes for stride in task.left)
 
         def factor(row: int, term: int) -> str:
             return lefts.splat(text, text.at(left, row * down + term * along))
 
-        if lefts.item_bytes == lefts.wide_bytes:
+        if lefts.item_bytes == lefts.wide_bytes and task.rows > FEW:
             return factor
-        widened = [[factor(row, term) for term in range(count)] for row in range(task.rows)]
-        return lambda row, term: widened[row][term]
+        before = [[factor(row, term) for term in range(count)] for row in range(task.rows)]
+        return lambda row, term: before[row][term]
 
     def place(self, room: str, vector: str, row: int | str) -> str:
         """Where the sums of a vector and row lie."""
