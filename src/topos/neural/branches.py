@@ -7,10 +7,12 @@ from typing import Any
 
 from topos.errors import ShapeError
 from topos.graph import Value
-from topos.neural.carried import inferred, merge, trained
+from topos.neural.carried import expect_parts, inferred, merge, trained
 from topos.neural.module import Module
+from topos.neural.options import extent
 from topos.neural.sequential import Part
 from topos.op import concat
+from topos.shape import MOST_AXES
 
 
 class Residual(Module):
@@ -20,6 +22,7 @@ class Residual(Module):
     """
 
     def __init__(self, body: Part, shortcut: Part | None = None) -> None:
+        expect_parts("Residual", [body] if shortcut is None else [body, shortcut])
         self.body = body
         self.shortcut = shortcut
 
@@ -53,8 +56,9 @@ class Parallel(Module):
     def __init__(self, *branches: Part, axis: int | None = None) -> None:
         if not branches:
             raise ShapeError("Parallel: wants at least one branch")
+        expect_parts("Parallel", branches)
         self.branches = branches
-        self.along = axis
+        self.along = None if axis is None else extent(self.refusal, "axis", axis, -MOST_AXES)
 
     def express(self, x: Value) -> Value:
         return self._joined([branch(x) for branch in self.branches])

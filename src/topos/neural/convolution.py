@@ -6,9 +6,8 @@ from math import prod
 
 from topos.element import Element
 from topos.graph import Tape, Value
-from topos.neural.init import constant
 from topos.neural.module import Module
-from topos.neural.options import Refuse, extent, extents, refusing
+from topos.neural.options import Refuse, bias_start, extent, extents, operand, refusing
 from topos.neural.sources import Init, Sources
 from topos.shape import Shape
 
@@ -84,9 +83,9 @@ class _Convolution(Module):
         channels, filters = extent(self.refusal, "channels", channels), extent(self.refusal, "filters", filters)
         sizes = extents(self.refusal, "kernel", kernel, self._axes)
         self.steps = _Steps(self.refusal, self._axes, stride, padding, dilation)
-        starts = bias if callable(bias) else constant(0)
+        starts = bias_start(self.refusal, bias)
         self.weight = sources.parameter("weight", [filters, channels, *sizes], init, element)
-        self.bias = sources.parameter("bias", [filters], starts, element) if bias else None
+        self.bias = sources.parameter("bias", [filters], starts, element) if starts else None
 
     def express(self, x: Value) -> Value:
         weight = self.resolve(self.weight, like=x)
@@ -114,6 +113,8 @@ class Conv2d(_Convolution):
 
 
 def _convolved(refuse: Refuse, x: Value, weights: Value, bias: Value | None, steps: _Steps) -> Value:
+    for given in (x, weights) if bias is None else (x, weights, bias):
+        operand(refuse, given)
     places = _places(refuse, x.shape, weights.shape, steps)
     if bias is not None and bias.shape != [weights.shape[0]]:
         raise refuse(f"wants a bias of [{weights.shape[0]}], got {bias.shape}")

@@ -6,7 +6,7 @@ from math import prod
 
 from topos.graph import Value
 from topos.neural.convolution import NAMES, Extents, places
-from topos.neural.options import Refuse, extents, refusing
+from topos.neural.options import Refuse, extents, operand, refusing
 
 
 def max_pool(x: Value, size: Extents, *, stride: Extents | None = None, padding: Extents = 0) -> Value:
@@ -62,6 +62,7 @@ def _windows(refuse: Refuse, x: Value, size: Extents, stride: Extents | None, pa
 
 
 def _axes(refuse: Refuse, x: Value) -> int:
+    operand(refuse, x)
     if x.shape.rank not in (3, 4):
         raise refuse(f"wants [batch, channels, length] or [batch, channels, height, width], got {x.shape}")
     return x.shape.rank - 2

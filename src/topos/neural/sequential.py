@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from topos.graph import Value
-from topos.neural.carried import inferred, merge, trained
+from topos.neural.carried import expect_parts, inferred, merge, trained
 from topos.neural.module import Module
 
 Part = Module | Callable[[Any], Any]
@@ -23,6 +23,7 @@ class Sequential(Module):
     """
 
     def __init__(self, *layers: Part) -> None:
+        expect_parts("Sequential", layers)
         self.layers = layers
 
     def express(self, x: Any) -> Any:
