@@ -151,6 +151,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a limit": (lambda: init.truncated_normal(0, 1, "x"), "init.truncated_normal: limit must be positive, got 'x'"),
     "a mask's rate": (lambda: init.dropout(0, "x"), "init.dropout: rate must be in [0, 1), got 'x'"),
     "a constant": (lambda: init.constant("x"), "init.constant: wants a number, got 'x'"),
+    "an element that is a text": (
+        lambda: init.zeros([2], "f32"),  # type: ignore[arg-type]
+        "init.constant: wants an element such as f32, got 'f32'",
+    ),
+    "a path that is no text": (
+        lambda: init.normal(0).keyed().at("\ud800"),
+        "init.normal: the path '\\ud800' is no text: surrogates not allowed",
+    ),
     "a rate": (lambda: schedule.constant("x"), "constant: rate must be a finite number, got 'x'"),
     "a floor": (lambda: schedule.linear(1, 5, "x"), "linear: floor must be a finite number, got 'x'"),
     "half a step": (lambda: schedule.stairs(1, 0.5), "stairs: every must be a whole number above 0, got 0.5"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from topos.errors import KinshipError, RecordedError, ShapeError
-from topos.graph import Symbol, Tape, Value, nesting
+from topos.graph import Symbol, Tape, Value, detach
 
 _DATA = "<data>"
 """Where a module notes which of its symbols are no parameters: under a name that no attribute has."""
@@ -125,34 +125,40 @@ def _first(module: Any) -> dict[Symbol, _Path]:
 
 def _stored(part: Any, data: set[Symbol]) -> Any:
     """A nesting with a symbol for each value, the same object where there is none; notes which are no parameters."""
-    values: list[Value] = []
-    nesting.visit(part, lambda leaf: values.append(leaf) if isinstance(leaf, Value) else None)
+    values = [leaf for _, leaf, _ in _leaves(part, into_modules=False) if isinstance(leaf, Value)]
     for value in values:
         symbol = value.symbol()
         if value.tape.nodes()[symbol.index].opcode.name != "Parameter":
             data.add(symbol)
-    return nesting.mapped(part, lambda leaf: leaf.symbol() if isinstance(leaf, Value) else leaf) if values else part
+    return detach(part) if values else part
 
 
 def _walk(root: Any) -> Iterator[tuple[_Path, Symbol, set[Symbol]]]:
-    """Every symbol below `root` with its path, and what its module knows as no parameters; models nest deeply."""
+    """Every symbol below `root` with its path, and what its module knows as no parameters."""
+    for path, part, data in _leaves(root, into_modules=True):
+        if isinstance(part, Symbol):
+            yield path, part, data
+        elif isinstance(part, Value):
+            raise KinshipError(
+                f"module: {_dotted(path)} is a live value, put there after the assignment; assign the whole list "
+                "or dict"
+            )
+
+
+def _leaves(root: Any, into_modules: bool) -> Iterator[tuple[_Path, Any, set[Symbol]]]:
+    """What lies in the containers below `root`, with its path and what its module knows; models nest deeply."""
     opened: list[Iterator[tuple[_Path, Any, set[Symbol]]]] = [iter([(None, root, set())])]
     inside: dict[int, None] = {}  # containers on the way, the innermost last
     while opened:
         for path, part, data in opened[-1]:
-            if isinstance(part, Symbol):
+            if not (into_modules if isinstance(part, Module) else _is_container(part)):
                 yield path, part, data
-            elif isinstance(part, Value):
-                raise KinshipError(
-                    f"module: {_dotted(path)} is a live value, put there after the assignment; assign the whole list "
-                    "or dict"
-                )
-            elif isinstance(part, Module | dict | list | tuple) or _is_dataclass(part):
-                if id(part) in inside:
-                    raise KinshipError(f"module: {_dotted(path)} holds itself")
-                inside[id(part)] = None
-                opened.append(_children(path, part, data))
-                break
+                continue
+            if id(part) in inside:
+                raise KinshipError(f"module: {_dotted(path)} holds itself")
+            inside[id(part)] = None
+            opened.append(_children(path, part, data))
+            break
         else:
             opened.pop()
             if inside:
@@ -175,8 +181,9 @@ def _named(part: Any) -> Iterable[tuple[Any, Any]]:
     return [(field.name, getattr(part, field.name, None)) for field in dataclasses.fields(part)]
 
 
-def _is_dataclass(part: Any) -> bool:
-    return dataclasses.is_dataclass(part) and not isinstance(part, type)
+def _is_container(part: Any) -> bool:
+    """Whether it is one of those that are walked; a class itself holds nothing."""
+    return isinstance(part, dict | list | tuple) or (dataclasses.is_dataclass(part) and not isinstance(part, type))
 
 
 def _dotted(path: _Path) -> str:
