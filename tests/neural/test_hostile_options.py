@@ -149,6 +149,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a scale": (lambda: init.normal(0, float("nan")), "init.normal: scale must be a finite number, got nan"),
     "a gain": (lambda: init.orthogonal(0, "x"), "init.orthogonal: gain must be a finite number, got 'x'"),
     "a limit": (lambda: init.truncated_normal(0, 1, "x"), "init.truncated_normal: limit must be positive, got 'x'"),
+    "a limit that lets nothing pass": (
+        lambda: init.truncated_normal(0, 1, 1e-9),
+        "init.truncated_normal: limit must be at least 0.001, got 1e-09; see init.uniform",
+    ),
+    "a name of gathered gradients": (
+        lambda: topos.accumulate(tape, tape.differentiate(x.sum(), x), name=3),
+        "accumulate: wants a text for its name, got 3",
+    ),
+    "a name of a recorded step": (
+        lambda: Sgd().record(tape, tape.differentiate(x.sum(), x), name=3),
+        "Sgd: wants a text for its name, got 3",
+    ),
     "a mask's rate": (lambda: init.dropout(0, "x"), "init.dropout: rate must be in [0, 1), got 'x'"),
     "a constant": (lambda: init.constant("x"), "init.constant: wants a number, got 'x'"),
     "an element that is a text": (

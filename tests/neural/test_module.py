@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pickle
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -191,3 +192,12 @@ def test_two_parameters_of_one_path_are_refused_and_none_is_lost() -> None:
     assert len(parameters(module)) == 2
     with pytest.raises(KinshipError, match="module: two parameters have the path scales.1, %0 and %1"):
         named_parameters(module)
+
+
+def test_what_is_not_walked_takes_no_parameter_silently() -> None:
+    tape = Tape()
+    module = Module()
+    module.names = {"a", "b"}
+    for kind, parts in (("set", {tape.parameter(1.0)}), ("deque", deque([Linear(tape, 2, 2, drawn)]))):
+        with pytest.raises(KinshipError, match=f"module: a {kind} is not walked, put its parts into a list"):
+            module.parts = [parts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -125,7 +126,11 @@ def _first(module: Any) -> dict[Symbol, _Path]:
 
 def _stored(part: Any, data: set[Symbol]) -> Any:
     """A nesting with a symbol for each value, the same object where there is none; notes which are no parameters."""
-    values = [leaf for _, leaf, _ in _leaves(part, into_modules=False) if isinstance(leaf, Value)]
+    leaves = [leaf for _, leaf, _ in _leaves(part, into_modules=False)]
+    for leaf in leaves:
+        if isinstance(leaf, set | frozenset | deque) and any(isinstance(one, Value | Symbol | Module) for one in leaf):
+            raise KinshipError(f"module: a {type(leaf).__name__} is not walked, put its parts into a list")
+    values = [leaf for leaf in leaves if isinstance(leaf, Value)]
     for value in values:
         symbol = value.symbol()
         if value.tape.nodes()[symbol.index].opcode.name != "Parameter":
