@@ -318,3 +318,36 @@ def test_training_that_is_killed_at_any_moment_goes_on_to_the_same_bits(form: st
 
 def step_of(path: Path) -> int:
     return int(load_tensors(path).metadata["step"]) if path.exists() else 0
+
+
+def test_two_tables_whose_labels_and_names_make_one_path_are_refused() -> None:
+    network, (first, second) = Tape.record(lambda tape: (tape.parameter([1.0]), tape.parameter([2.0])))
+    table = network.parameters()
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.named_snapshot({"a": table, "a.b": table}, {"b.c": first, "c": second})
+    assert str(caught.value) == "names: 'a.b.c' stands for %0 of table 'a' and for %1 of table 'a.b'"
+
+
+def test_skip_is_a_name_and_not_a_text_that_holds_it() -> None:
+    network, _ = Tape.record(lambda tape: tape.parameter([1.0, 2.0], name="out.weight"))
+    table, saved = network.parameters(), {"out.weight": np.zeros(3, np.float32)}
+    assert checkpoint.named_restore(table, network, saved, skip="out.weight").mismatched == ["out.weight"]
+    with pytest.raises(CheckpointError, match="mismatched  out.weight"):
+        checkpoint.named_restore(table, network, saved, skip="out.weight.moment")
+
+
+def test_what_is_no_table_and_what_is_not_saved_by_name() -> None:
+    network, _ = Tape.record(lambda tape: tape.parameter([1.0, 2.0]))
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: checkpoint.snapshot(None), "checkpoint: wants a table, or tables by label, got NoneType"),
+        (lambda: checkpoint.snapshot({"a": 3}), "checkpoint: wants a table, or tables by label, got int"),
+        (lambda: checkpoint.restore(network.parameters(), [1]), "restore: wants tensors by name, got list"),
+        (
+            lambda: checkpoint.named_snapshot(network.parameters(), 3),
+            "names: wants a module, a network or symbols by name, got int",
+        ),
+    ]
+    for call, message in wrong:
+        with pytest.raises(CheckpointError) as caught:
+            call()
+        assert str(caught.value) == message

@@ -123,7 +123,7 @@ def test_a_sequence_carries_what_its_parts_carry() -> None:
 def test_a_part_that_is_no_part(kind) -> None:
     with pytest.raises(SettingError) as caught:
         kind([Value.relu, Value.tanh])
-    assert str(caught.value) == f"{kind.__name__}: its parts are modules or functions, got list"
+    assert str(caught.value) == (f"{kind.__name__}: part 0 wants a module or a function, got list; open it: *parts")
 
 
 def test_branches_of_other_shapes() -> None:

@@ -1,7 +1,10 @@
 """Modules hold symbols: they are walked, tied, copied, pickled and passed through, and outlive their tape."""
 
 import copy
+import dataclasses
 import pickle
+from collections import deque
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,3 +146,58 @@ def test_a_symbol_from_elsewhere_is_a_parameter_unless_somebody_knows_better() -
     table, fed = tape.parameter(1.0), tape.input(1.0)
     assert parameters(Head(table.symbol())) == parameters(Head(table)) == [table.symbol()]
     assert parameters([Head(fed.symbol()), {"x": Head(fed)}]) == parameters(Head([table * 2, fed])) == []
+
+
+@dataclasses.dataclass
+class Pair:
+    weight: Any
+    layer: Any = None
+
+
+def test_dataclasses_are_walked_and_hold_symbols() -> None:
+    tape = Tape()
+    module = Module()
+    module.pair = Pair(tape.parameter(1.0), Linear(tape, 2, 2, drawn))
+    module.fed = [Pair(tape.input(1.0))]
+    assert list(named_parameters(module)) == ["pair.weight", "pair.layer.weight", "pair.layer.bias"]
+    assert module.pair.weight == parameters(module)[0]
+
+
+def test_a_list_that_is_nested_5000_deep_and_one_that_holds_itself() -> None:
+    tape = Tape()
+    module = Module()
+    nested: Any = [tape.parameter(1.0)]
+    for _ in range(5000):
+        nested = [nested]
+    module.nested = nested
+    assert len(parameters(module)) == 1
+    endless: list[Any] = [tape.parameter(1.0)]
+    endless.append(endless)
+    with pytest.raises(KinshipError, match="module: 1 holds itself"):
+        module.endless = endless
+
+
+def test_an_attribute_of_any_name_is_the_users() -> None:
+    tape = Tape()
+    module = Module()
+    module._data = 3
+    module.scale = tape.parameter(1.0)
+    assert (module._data, len(parameters(module))) == (3, 1)
+
+
+def test_two_parameters_of_one_path_are_refused_and_none_is_lost() -> None:
+    tape = Tape()
+    module = Module()
+    module.scales = {1: tape.parameter(1.0), "1": tape.parameter(2.0)}
+    assert len(parameters(module)) == 2
+    with pytest.raises(KinshipError, match="module: two parameters have the path scales.1, %0 and %1"):
+        named_parameters(module)
+
+
+def test_what_is_not_walked_takes_no_parameter_silently() -> None:
+    tape = Tape()
+    module = Module()
+    module.names = {"a", "b"}
+    for kind, parts in (("set", {tape.parameter(1.0)}), ("deque", deque([Linear(tape, 2, 2, drawn)]))):
+        with pytest.raises(KinshipError, match=f"module: a {kind} is not walked, put its parts into a list"):
+            module.parts = [parts]

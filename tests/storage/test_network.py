@@ -429,3 +429,22 @@ def test_a_long_network_is_saved_and_loaded(tmp_path: Path) -> None:
     assert len(loaded.network) == 20_001
     assert loaded.network.fingerprint == network.fingerprint
     assert loaded.network.nodes()[20_000].operands == tuple(moved(network.nodes()[20_000].operands, loaded.network))
+
+
+def test_names_of_numpy_numbers_and_of_integers_that_are_too_long(tmp_path: Path) -> None:
+    network, y = Tape.record(lambda tape: tape.parameter(1.0))
+    topos.save(tmp_path / "x", network, names=np.float64(0.5))
+    assert topos.load(tmp_path / "x").names == 0.5
+    with pytest.raises(CheckpointError, match="names\\['n'\\]: an integer of 16610 bits, of at most 4096"):
+        topos.save(tmp_path / "x", network, names={"n": 10**5000, "y": y})
+
+
+def test_a_module_with_two_symbols_of_one_path_is_not_saved_in_part(tmp_path: Path) -> None:
+    module = topos.Module()
+
+    def record(tape: Tape) -> None:
+        module.scales = {1: tape.parameter(1.0), "1": tape.parameter(2.0)}
+
+    network, _ = Tape.record(record)
+    with pytest.raises(CheckpointError, match="names: two symbols of the module have the path scales.1"):
+        topos.save(tmp_path / "x", network, names=module)

@@ -241,3 +241,27 @@ def test_importing_topos_reads_no_json_and_no_safetensors() -> None:
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "safetensors" not in answer
     assert ("json" in answer) <= (plain == "True\n")
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, error in (("pipe", OSError), ("folder", IsADirectoryError), ("none/file", FileNotFoundError)):
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        with pytest.raises(error) as caught:
+            save_tensors(tmp_path / name, {"a": np.zeros(2)})
+        assert caught.value.filename == str(tmp_path / ("none" if name == "none/file" else name))
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
+
+
+def test_a_path_of_bytes(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path / "x")
+    save_tensors(path, {"a": np.zeros(2)})  # type: ignore[arg-type]
+    assert list(load_tensors(path)) == ["a"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tensors", [None, [1], "x"])
+def test_tensors_without_names(tensors: Any, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="save_tensors: wants tensors by name and strings by name, got"):
+        save_tensors(tmp_path / "x", tensors)
+    assert not list(tmp_path.iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from topos.errors import KinshipError
 from topos.graph import Adjoints, Tape, Value
 from topos.neural.rule import live_pairs, widest, working
 
@@ -44,6 +45,8 @@ def accumulate(tape: Tape, adjoints: Adjoints, *, name: str = "gathered") -> Acc
     >>> state.parameters().payloads()
     [Tensor(0., f32)]
     """
+    if not isinstance(name, str):
+        raise KinshipError(f"accumulate: wants a text for its name, got {name!r}")
     with tape.transaction():
         return _recorded(tape, adjoints, name)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from topos.errors import SettingError
 from topos.graph import Value
+from topos.neural.limits import expect_number
 from topos.neural.module import Module
 
 
@@ -48,10 +49,10 @@ class Activation(Module):
     """
 
     def __init__(self, kind: str, *, slope: float = 0.01) -> None:
-        if kind != "leaky_relu" and kind not in KINDS:
+        if not isinstance(kind, str) or (kind != "leaky_relu" and kind not in KINDS):
             raise SettingError(f"Activation: none is called {kind!r}; there are {', '.join([*KINDS, 'leaky_relu'])}")
         self.kind = kind
-        self.slope = slope
+        self.slope = expect_number("Activation", "slope", slope)
 
     @property
     def gain(self) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from topos.element import Element, f32
-from topos.graph import Value
-from topos.neural.options import extent, refusing
+from topos.graph import Symbol, Value
+from topos.neural.options import extent, operand, refusing
 from topos.op import where as chosen
 from topos.tensor import Tensor
 
@@ -49,6 +49,8 @@ def scaled_dot_product(
 
 def _fit(query: Value, key: Value, value: Value) -> None:
     refuse = refusing("scaled_dot_product")
+    for given in (query, key, value):
+        operand(refuse, given)
     shapes = query.shape, key.shape, value.shape
     if any(shape.rank < 2 or shape[:-2] != query.shape[:-2] for shape in shapes):
         raise refuse(f"wants two axes or more and equal leading ones, got query, key and value of {_listed(shapes)}")
@@ -62,14 +64,14 @@ def _listed(shapes: Any) -> str:
     return ", ".join(map(str, shapes))
 
 
-def _beside(scores: Value, mask: Any) -> Value:
-    """A mask as a value of the scores' element; a payload becomes a constant."""
-    assert scores.element is not None
+def _beside(scores: Any, mask: Any) -> Any:
+    """A mask beside the scores, of their element; where these are recorded a payload becomes a constant."""
+    if isinstance(mask, Symbol) and isinstance(scores, Value):
+        mask = scores.tape.resolve(mask)
     if isinstance(mask, Value):
         return mask.to(scores.element)
-    if isinstance(mask, Tensor):
-        mask = mask.convert(scores.element)
-    return scores.tape.leaf(mask, element=scores.element)
+    mask = mask.convert(scores.element) if isinstance(mask, Tensor) else Tensor(mask, scores.element)
+    return scores.tape.leaf(mask, element=scores.element) if isinstance(scores, Value) else mask
 
 
 def _extent(given: int) -> int:

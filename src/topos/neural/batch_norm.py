@@ -74,7 +74,7 @@ class BatchNorm(Module):
 
     def _rows(self, x: Value) -> Value:
         """A row of channels for each place of each image."""
-        channels = x.tape.resolve(self.gain).shape[0]
+        channels = self.tape_of(x).resolve(self.gain).shape[0]
         if x.shape.rank not in (2, 3, 4) or x.shape[1] != channels:
             raise self.refusal(f"wants [batch, {channels}], with one axis or two after it or none, got {x.shape}")
         if x.shape.rank == 2:

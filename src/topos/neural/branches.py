@@ -7,9 +7,10 @@ from typing import Any
 
 from topos.errors import ShapeError
 from topos.graph import Value
-from topos.neural.carried import inferred, merge, trained
+from topos.neural.carried import expect_parts, inferred, merge, trained
 from topos.neural.module import Module
-from topos.neural.sequential import Part, parts
+from topos.neural.options import extent
+from topos.neural.sequential import Part
 from topos.op import concat
 
 
@@ -20,9 +21,9 @@ class Residual(Module):
     """
 
     def __init__(self, body: Part, shortcut: Part | None = None) -> None:
+        expect_parts("Residual", [body] if shortcut is None else [body, shortcut])
         self.body = body
         self.shortcut = shortcut
-        parts("Residual", (body,) if shortcut is None else (body, shortcut))
 
     def express(self, x: Value) -> Value:
         return self._sum(x if self.shortcut is None else self.shortcut(x), self.body(x))
@@ -54,8 +55,9 @@ class Parallel(Module):
     def __init__(self, *branches: Part, axis: int | None = None) -> None:
         if not branches:
             raise ShapeError("Parallel: wants at least one branch")
-        self.branches = parts("Parallel", branches)
-        self.along = axis
+        expect_parts("Parallel", branches)
+        self.branches = branches
+        self.along = None if axis is None else extent(self.refusal, "axis", axis, -64)  # no shape has more axes
 
     def express(self, x: Value) -> Value:
         return self._joined([branch(x) for branch in self.branches])

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from topos.errors import KinshipError
+from topos.errors import KinshipError, SettingError
 from topos.graph import Value
 from topos.neural.module import Module
+
+
+def expect_parts(called: str, parts: Any) -> None:
+    """Raises `SettingError` for a part that is neither a module nor a function."""
+    for at, part in enumerate(parts):
+        if not callable(part):
+            opened = "; open it: *parts" if isinstance(part, list | tuple) else ""
+            raise SettingError(f"{called}: part {at} wants a module or a function, got {type(part).__name__}{opened}")
 
 
 def trained(part: Any, x: Any) -> tuple[Any, dict[Value, Value]]:

@@ -98,6 +98,9 @@ def named_restore(
 def _restored(
     tables: Tables, slots: list[_Slot], saved: Mapping[str, Any], strict: bool, convert: bool, skip: Collection[str]
 ) -> Restored:
+    _expect_mapping(saved)
+    if isinstance(skip, str):
+        skip = (skip,)
     wanted = {path for slot in slots for path in slot.paths}
     extra = [path for path in saved if path not in wanted]
     missing, mismatched = [], {}
@@ -117,6 +120,11 @@ def _restored(
         raise _error(saved, missing if strict else [], extra if strict else [], refused)
     filled = _filled(tables, found)
     return Restored(filled, [slot.paths[0] for slot in missing], extra, list(mismatched))
+
+
+def _expect_mapping(saved: Any) -> None:
+    if not isinstance(saved, Mapping):
+        raise CheckpointError(f"restore: wants tensors by name, got {type(saved).__name__}")
 
 
 def _reasons(slot: _Slot, given: Mapping[str, Tensor], convert: bool) -> dict[str, str]:
@@ -167,10 +175,22 @@ def _slots(tables: Tables, names: Names | None) -> list[_Slot]:
     if not isinstance(tables, Mapping):
         return _of_table(None, tables, names)
     pairs = list(names) if names is not None and not isinstance(names, Module | Network | Mapping) else names
-    return [slot for label, table in tables.items() for slot in _of_table(label, table, pairs)]
+    slots = [slot for label, table in tables.items() for slot in _of_table(label, table, pairs)]
+    taken: dict[str, _Slot] = {}
+    for slot in slots:
+        for path in slot.paths:
+            first = taken.setdefault(path, slot)
+            if first is not slot:
+                facts = f"{first.symbol} of table {first.label!r} and for {slot.symbol} of table {slot.label!r}"
+                raise CheckpointError(f"names: {path!r} stands for {facts}")
+    return slots
 
 
 def _of_table(label: str | None, table: Table, names: Names | None) -> list[_Slot]:
+    if not isinstance(table, Parameters | State | Field):
+        raise CheckpointError(f"checkpoint: wants a table, or tables by label, got {type(table).__name__}")
+    if names is not None and not isinstance(names, Module | Network | Mapping | Iterable):
+        raise CheckpointError(f"names: wants a module, a network or symbols by name, got {type(names).__name__}")
     held = dict(table)
     prefix = "" if label is None else f"{label}."
     slots: dict[Symbol, _Slot] = {}

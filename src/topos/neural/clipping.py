@@ -33,7 +33,7 @@ def clip_by_global_norm(gradients: Gradients, limit: float) -> Gradients:
     >>> clip_by_global_norm(network.parameters(), limit=1).of(weight)
     Tensor([ 0.5,  0.5, -0.5,  0.5], f32)
     """
-    expect_positive("clip_by_global_norm", "limit", limit)
+    limit = expect_positive("clip_by_global_norm", "limit", limit)
     if isinstance(gradients, Adjoints):
         return _recorded(gradients, limit)
     if not isinstance(gradients, Parameters):

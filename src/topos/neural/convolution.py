@@ -6,9 +6,8 @@ from math import prod
 
 from topos.element import Element
 from topos.graph import Tape, Value
-from topos.neural.init import constant
 from topos.neural.module import Module
-from topos.neural.options import Refuse, divides, extent, extents, refusing
+from topos.neural.options import Refuse, bias_start, divides, extent, extents, operand, refusing
 from topos.neural.sources import Init, Sources
 from topos.neural.windows import Extents, Steps
 from topos.shape import Shape
@@ -80,9 +79,9 @@ class _Convolution(Module):
         divides(self.refusal, "groups", groups, "filters", filters)
         sizes = extents(self.refusal, "kernel", kernel, self._axes)
         self.steps = Steps(self.refusal, self._axes, stride, padding, dilation)
-        starts = bias if callable(bias) else constant(0)
+        starts = bias_start(self.refusal, bias)
         self.weight = sources.parameter("weight", [filters, channels // groups, *sizes], init, element)
-        self.bias = sources.parameter("bias", [filters], starts, element) if bias else None
+        self.bias = sources.parameter("bias", [filters], starts, element) if starts else None
 
     def express(self, x: Value) -> Value:
         weight = self.resolve(self.weight, like=x)
@@ -110,6 +109,8 @@ class Conv2d(_Convolution):
 
 
 def _convolved(refuse: Refuse, x: Value, weights: Value, bias: Value | None, steps: Steps, groups: int) -> Value:
+    for given in (x, weights) if bias is None else (x, weights, bias):
+        operand(refuse, given)
     _fit(refuse, x.shape, weights.shape, bias, steps, groups)
     filters, channels, *kernel = weights.shape
     places, inner = steps.places(refuse, x.shape[2:], kernel), channels * prod(kernel)

@@ -29,7 +29,7 @@ class Embedding(Module):
         self.table = sources.parameter("table", extents, init, element)
 
     def express(self, ids: Value, shape: Iterable[int] | None = None) -> Value:
-        tape = ids.tape
+        tape = self.tape_of(ids)
         table = tape.resolve(self.table)
         vocab, width = table.shape
         if ids.element is not None or ids.shape[1] != vocab:

@@ -45,9 +45,12 @@ class Attention(Module):
         sources = Sources(tape, "Attention", name)
         self.path = sources.path
         self.width, self.heads = extent(self.refusal, "width", width), extent(self.refusal, "heads", heads)
-        self.groups = heads if groups is None else extent(self.refusal, "groups", groups)
+        self.groups = self.heads if groups is None else extent(self.refusal, "groups", groups)
+        width, heads = self.width, self.heads
         divides(self.refusal, "heads", heads, "the width", width)
         divides(self.refusal, "groups", self.groups, "the heads", heads)
+        if not isinstance(rotary, Rotary | None):
+            raise self.refusal(f"wants a Rotary or none, got {type(rotary).__name__}")
         columns = (heads + 2 * self.groups) * (width // heads)
         self.inward = Linear(tape, width, columns, init, bias=bias, element=element, name=sources.called("inward"))
         self.outward = Linear(tape, width, width, init, bias=bias, element=element, name=sources.called("outward"))
@@ -63,8 +66,11 @@ class Attention(Module):
         Its key and value take that place in the cache, and it attends them and all before. An entry that carries
         `carry` keeps them.
         """
+        self.tape_of(x)
         if x.shape.rank < 2 or x.shape[-2] != 1:
             raise self.refusal(f"wants one token at a time to decode, got {x.shape}")
+        if not isinstance(cache, KeyValueCache):
+            raise self.refusal(f"wants a KeyValueCache to decode, got {type(cache).__name__}")
         query, *fresh = self._projected(x, at)
         kept = [x.tape.resolve(source) for source in (cache.keys, cache.values)]
         key, value = (cache.updated(source, new, at) for source, new in zip(kept, fresh, strict=True))
@@ -73,6 +79,7 @@ class Attention(Module):
 
     def _projected(self, x: Value, at: Value | None) -> tuple[Value, Value, Value]:
         """Queries `[..., heads, tokens, size]`, and keys and values `[..., groups, tokens, size]`."""
+        self.tape_of(x)
         if x.shape.rank < 2 or x.shape[-1] != self.width:
             raise self.refusal(f"wants [..., tokens, {self.width}], got {x.shape}")
         columns, heads, groups = self.inward(x), self.heads, self.groups
@@ -129,7 +136,7 @@ class KeyValueCache(Module):
 
     def updated(self, kept: Value, fresh: Value, at: Value) -> Value:
         """What is kept, with what is fresh at the place that a selection names."""
-        if at.element is not None or at.shape != [1, self.places]:
+        if not isinstance(at, Value) or at.element is not None or at.shape != [1, self.places]:
             raise self.refusal(f"wants a selection of one of {self.places} places, got {at}")
         if fresh.shape != [*kept.shape[:-2], 1, kept.shape[-1]]:
             raise self.refusal(f"of {kept.shape} has no place for {fresh.shape}")

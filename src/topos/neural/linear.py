@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from topos.element import Element
 from topos.graph import Tape, Value
 from topos.neural.activation import Activation
-from topos.neural.init import constant
+from topos.neural.carried import expect_parts
 from topos.neural.module import Module
-from topos.neural.options import extent
+from topos.neural.options import bias_start, extent
 from topos.neural.sources import Init, Sources
 
 
@@ -37,9 +39,9 @@ class Linear(Module):
         sources = Sources(tape, "Linear", name)
         self.path = sources.path
         inputs, outputs = (extent(self.refusal, "extents", given, 0) for given in (inputs, outputs))
-        starts = bias if callable(bias) else constant(0)
+        starts = bias_start(self.refusal, bias)
         self.weight = sources.parameter("weight", [inputs, outputs], init, element)
-        self.bias = sources.parameter("bias", [outputs], starts, element) if bias else None
+        self.bias = sources.parameter("bias", [outputs], starts, element) if starts else None
 
     def express(self, x: Value) -> Value:
         weight = self.resolve(self.weight, like=x)
@@ -73,9 +75,10 @@ class Mlp(Module):
     ) -> None:
         sources = Sources(tape, "Mlp", name)
         self.path = sources.path
-        if len(extents) < 2:
-            raise self.refusal(f"wants two extents or more, got {list(extents)}")
+        if not isinstance(extents, Sequence | np.ndarray) or len(extents) < 2:
+            raise self.refusal(f"wants two extents or more, got {extents!r}")
         self.activation = Activation(activation) if isinstance(activation, str) else activation
+        expect_parts(self.called, [self.activation])
         self.layers = [
             Linear(tape, inputs, outputs, init, bias=bias, element=element, name=sources.called(f"layers.{position}"))
             for position, (inputs, outputs) in enumerate(zip(extents, extents[1:], strict=False))

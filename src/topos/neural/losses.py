@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 from topos.errors import SettingError, ShapeError
 from topos.graph import Symbol, Value
+from topos.neural.limits import is_number
+from topos.neural.options import operand, refusing
 from topos.op import Composites, Recordable
 from topos.shape import Shape
 from topos.tensor import Tensor
@@ -30,8 +32,9 @@ def cross_entropy(logits: Operand, target: Any, *, weights: Any = None, smoothin
     >>> cross_entropy(Tensor([[2.0, 0.0], [0.0, 0.0]]), Tensor.selection([0, 1], 2))
     Tensor(0.4100376, f32)
     """
-    if not 0 <= smoothing <= 1:
+    if not is_number(smoothing) or not 0 <= smoothing <= 1:
         raise SettingError(f"cross_entropy: smoothing must be in [0, 1], got {smoothing!r}")
+    operand(refusing("cross_entropy"), logits)
     if not logits.shape.rank:
         raise ShapeError("cross_entropy: wants logits [..., classes], got []")
     target = _target(logits, target)
@@ -93,7 +96,7 @@ def huber(prediction: Operand, target: Any, delta: float = 1.0) -> Operand:
     `e` is `prediction - target` (Huber, "Robust estimation of a location parameter", 1964). Raises `ShapeError` where
     shapes differ, `SettingError` for a `delta` that is not positive.
     """
-    if not delta > 0:
+    if not is_number(delta) or not delta > 0:
         raise SettingError(f"huber: delta must be positive, got {delta!r}")
     error: Operand = prediction - _like(prediction, target, "huber")
     distance = error.abs()
@@ -114,6 +117,7 @@ def _placed(x: Any, other: Any) -> Any:
 
 
 def _like(prediction: Any, target: Any, rule: str) -> Any:
+    operand(refusing(rule), prediction)
     target = _beside(prediction, target)
     if target.shape != prediction.shape:
         raise ShapeError(f"{rule}: shapes must be equal, got prediction {prediction.shape} and target {target.shape}")

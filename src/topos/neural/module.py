@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
-from topos.errors import KinshipError, ShapeError
-from topos.graph import Symbol, Tape, Value
+from topos.errors import KinshipError, RecordedError, ShapeError
+from topos.graph import Symbol, Tape, Value, detach
+
+_DATA = "<data>"
+"""Where a module notes which of its symbols are no parameters: under a name that no attribute has."""
 
 _Path = tuple[Any, Any] | None
 """The path of the part around it, and its own name there; none at the root."""
@@ -17,10 +22,10 @@ _Path = tuple[Any, Any] | None
 class Module:
     """A part of a model: `express(input)` records what it does, and so does calling it. What fails records nothing.
 
-    A value that is assigned to an attribute, alone or inside lists and dicts, is stored as its symbol: a module
-    outlives its tape, and a symbol that is assigned twice ties two places to one parameter. Attributes, lists and
-    dicts are walked in definition order. What a module was given as a symbol counts as a parameter, unless a part of
-    the same model was given it as the value of an input, a constant or a result.
+    A value that is assigned to an attribute, alone or inside lists, dicts and dataclasses, is stored as its symbol: a
+    module outlives its tape, and a symbol that is assigned twice ties two places to one parameter. Attributes, lists,
+    dicts and dataclasses are walked in definition order. What a module was given as a symbol counts as a parameter,
+    unless a part of the same model was given it as the value of an input, a constant or a result.
 
     >>> from topos import Module, Tape, parameters
     >>> class Scale(Module):
@@ -39,7 +44,7 @@ class Module:
     """The dotted name that it was constructed under; empty where it has none."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        data: set[Symbol] = self.__dict__.setdefault("_data", set())
+        data: set[Symbol] = self.__dict__.setdefault(_DATA, set())
         object.__setattr__(self, name, _stored(value, data))
 
     def express(self, *inputs: Any) -> Any:
@@ -69,8 +74,15 @@ class Module:
 
     def resolve(self, symbol: Symbol | Value, like: Value) -> Value:
         """What a symbol of the module names on the tape of `like`, cast to its element where it is of another."""
-        value = like.tape.resolve(symbol)
+        value = self.tape_of(like).resolve(symbol)
         return value if like.element is None else value.to(like.element)
+
+    def tape_of(self, x: Value) -> Tape:
+        """The tape of what a module is given. Raises `RecordedError` for numbers, which are on none."""
+        if not isinstance(x, Value):
+            kind = type(x).__name__
+            raise RecordedError(f"{self.called} wants a value of a tape, got {kind}; tape.leaf and tape.input make one")
+        return x.tape
 
     def visit(self) -> Iterator[tuple[str, Symbol]]:
         """Every symbol with its path (`layers.0.weight`), in definition order; a tied one at each of its places.
@@ -113,8 +125,14 @@ def parameters(module: Any) -> list[Symbol]:
 
 
 def named_parameters(module: Any) -> dict[str, Symbol]:
-    """The parameters by path; a tied one stands under its first path."""
-    return {_dotted(path): symbol for symbol, path in _first(module).items()}
+    """The parameters by path; a tied one stands under its first path. Raises `KinshipError` where two have one path."""
+    found: dict[str, Symbol] = {}
+    for symbol, steps in _first(module).items():
+        path = _dotted(steps)
+        if path in found:
+            raise KinshipError(f"module: two parameters have the path {path}, {found[path]} and {symbol}")
+        found[path] = symbol
+    return found
 
 
 def _first(module: Any) -> dict[Symbol, _Path]:
@@ -129,41 +147,44 @@ def _first(module: Any) -> dict[Symbol, _Path]:
 
 def _stored(part: Any, data: set[Symbol]) -> Any:
     """A nesting with a symbol for each value, the same object where there is none; notes which are no parameters."""
-    if isinstance(part, Value):
-        symbol = part.symbol()
-        if part.tape.nodes()[symbol.index].opcode.name != "Parameter":
+    leaves = [leaf for _, leaf, _ in _leaves(part, into_modules=False)]
+    for leaf in leaves:
+        if isinstance(leaf, set | frozenset | deque) and any(isinstance(one, Value | Symbol | Module) for one in leaf):
+            raise KinshipError(f"module: a {type(leaf).__name__} is not walked, put its parts into a list")
+    values = [leaf for leaf in leaves if isinstance(leaf, Value)]
+    for value in values:
+        symbol = value.symbol()
+        if value.tape.nodes()[symbol.index].opcode.name != "Parameter":
             data.add(symbol)
-        return symbol
-    if isinstance(part, dict):
-        items = {key: _stored(item, data) for key, item in part.items()}
-        return items if any(items[key] is not item for key, item in part.items()) else part
-    if isinstance(part, list | tuple):
-        parts = [_stored(item, data) for item in part]
-        if all(stored is item for stored, item in zip(parts, part, strict=True)):
-            return part
-        return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
-    return part
+    return detach(part) if values else part
 
 
 def _walk(root: Any) -> Iterator[tuple[_Path, Symbol, set[Symbol]]]:
-    """Every symbol below `root` with its path, and what its module knows as no parameters; models nest deeply."""
+    """Every symbol below `root` with its path, and what its module knows as no parameters."""
+    for path, part, data in _leaves(root, into_modules=True):
+        if isinstance(part, Symbol):
+            yield path, part, data
+        elif isinstance(part, Value):
+            raise KinshipError(
+                f"module: {_dotted(path)} is a live value, put there after the assignment; assign the whole list "
+                "or dict"
+            )
+
+
+def _leaves(root: Any, into_modules: bool) -> Iterator[tuple[_Path, Any, set[Symbol]]]:
+    """What lies in the containers below `root`, with its path and what its module knows; models nest deeply."""
     opened: list[Iterator[tuple[_Path, Any, set[Symbol]]]] = [iter([(None, root, set())])]
     inside: dict[int, None] = {}  # containers on the way, the innermost last
     while opened:
         for path, part, data in opened[-1]:
-            if isinstance(part, Symbol):
+            if not (into_modules if isinstance(part, Module) else _is_container(part)):
                 yield path, part, data
-            elif isinstance(part, Value):
-                raise KinshipError(
-                    f"module: {_dotted(path)} is a live value, put there after the assignment; assign the whole list "
-                    "or dict"
-                )
-            elif isinstance(part, Module | dict | list | tuple):
-                if id(part) in inside:
-                    raise KinshipError(f"module: {_dotted(path)} holds itself")
-                inside[id(part)] = None
-                opened.append(_children(path, part, data))
-                break
+                continue
+            if id(part) in inside:
+                raise KinshipError(f"module: {_dotted(path)} holds itself")
+            inside[id(part)] = None
+            opened.append(_children(path, part, data))
+            break
         else:
             opened.pop()
             if inside:
@@ -171,10 +192,24 @@ def _walk(root: Any) -> Iterator[tuple[_Path, Symbol, set[Symbol]]]:
 
 
 def _children(path: _Path, part: Any, data: set[Symbol]) -> Iterator[tuple[_Path, Any, set[Symbol]]]:
-    named: Any = enumerate(part) if isinstance(part, list | tuple) else part.items() if isinstance(part, dict) else None
-    if named is None:
-        data, named = vars(part).get("_data", set()), vars(part).items()
-    return (((path, name), child, data) for name, child in named)
+    if isinstance(part, Module):
+        data = vars(part).get(_DATA, set())
+    return (((path, name), child, data) for name, child in _named(part))
+
+
+def _named(part: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(part, Module):
+        return vars(part).items()
+    if isinstance(part, list | tuple):
+        return enumerate(part)
+    if isinstance(part, dict):
+        return part.items()
+    return [(field.name, getattr(part, field.name, None)) for field in dataclasses.fields(part)]
+
+
+def _is_container(part: Any) -> bool:
+    """Whether it is one of those that are walked; a class itself holds nothing."""
+    return isinstance(part, dict | list | tuple) or (dataclasses.is_dataclass(part) and not isinstance(part, type))
 
 
 def _dotted(path: _Path) -> str:

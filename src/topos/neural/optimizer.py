@@ -89,6 +89,8 @@ class Optimizer:
         A step that fails leaves the table and `tables` as they were. Raises `ShapeError` or `ElementError` for a
         gradient that does not fit its weight, `KinshipError` for parameters of another spec than the last step's.
         """
+        if not isinstance(parameters, Parameters):
+            raise KinshipError(f"{self.name}: steps Parameters, got {type(parameters).__name__}")
         walk = TableStep(self, self._slots, rate)
         answer = parameters.step_each(gradients, walk.of)
         self._slots = walk.slots
@@ -116,6 +118,9 @@ class Optimizer:
         >>> optimizer.step(parameters, parameters.scale(0), rate=0.5).payloads()
         [Tensor([[0.75, 1.5 ]], f32), Tensor([1., 2.], f32)]
         """
+        if not callable(policy) or not isinstance(otherwise, Optimizer | None):
+            kinds = f"{type(policy).__name__} and {type(otherwise).__name__}"
+            raise KinshipError(f"{self.name}: step_where wants a function of a symbol and an optimizer, got {kinds}")
         return _Where(policy, self, otherwise)
 
     @property
@@ -133,6 +138,8 @@ class Optimizer:
 
     @tables.setter
     def tables(self, tables: Mapping[str, Parameters]) -> None:
+        if not isinstance(tables, Mapping):
+            raise KinshipError(f"{self.name}: wants tables by name, got {type(tables).__name__}")
         slots: dict[Symbol, dict[str, Tensor]] = {}
         for name, table in tables.items():
             if not isinstance(table, Parameters):

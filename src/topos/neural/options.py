@@ -5,11 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import partial
-from numbers import Real
 from sys import float_info
 from typing import Any
 
 from topos.errors import ShapeError
+from topos.neural.init import constant
+from topos.neural.limits import is_number
+from topos.op import Recordable
 
 Refuse = Callable[[str], ShapeError]
 """What makes an error of a fact: a module's `refusal`, or `refusing(rule)` of a function."""
@@ -24,10 +26,16 @@ def _refusal(rule: str, fact: str) -> ShapeError:
     return ShapeError(f"{rule}: {fact}")
 
 
+def operand(refuse: Refuse, x: Any) -> None:
+    """Refuses what neither computes nor records."""
+    if not isinstance(x, Recordable):
+        raise refuse(f"wants a tensor or a value, got {type(x).__name__}")
+
+
 def extent(refuse: Refuse, name: str, value: Any, least: int = 1) -> int:
     """An integer option of at least `least`."""
     try:
-        number = operator.index(value)
+        number = operator.index(value if not isinstance(value, bool) else None)  # type: ignore[arg-type]
     except TypeError:
         raise refuse(f"wants an integer for {name}, got {value!r}") from None
     if number < least:
@@ -51,8 +59,16 @@ def divides(refuse: Refuse, name: str, count: int, of: str, whole: int) -> None:
 
 def number(refuse: Refuse, name: str, value: Any, most: float = float_info.max) -> float:
     """A finite option that is not negative, and at most `most`."""
-    given = isinstance(value, Real) and not isinstance(value, bool)
-    if not given or not 0 <= float(value) <= most:
+    if not is_number(value) or not 0 <= float(value) <= most:
         limit = "finite and at least 0" if most == float_info.max else f"between 0 and {most:g}"
         raise refuse(f"wants {name} {limit}, got {value!r}")
     return float(value)
+
+
+def bias_start(refuse: Refuse, bias: Any) -> Any:
+    """The initialiser of a bias: zeros where there is just to be one, the given one, or none where there is no bias."""
+    if bias is None or bias is False:
+        return None
+    if bias is not True and not callable(bias):
+        raise refuse(f"wants True, False or an initialiser for bias, got {type(bias).__name__}")
+    return constant(0) if bias is True else bias

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from topos.graph import Value
-from topos.neural.options import Refuse, extents, refusing
+from topos.neural.options import Refuse, extents, operand, refusing
 from topos.neural.windows import Extents, Steps
 
 
@@ -59,6 +59,7 @@ def _windows(refuse: Refuse, x: Value, size: Extents, stride: Extents | None, pa
 
 
 def _axes(refuse: Refuse, x: Value) -> int:
+    operand(refuse, x)
     if x.shape.rank not in (3, 4):
         raise refuse(f"wants [batch, channels, length] or [batch, channels, height, width], got {x.shape}")
     return x.shape.rank - 2

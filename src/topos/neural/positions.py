@@ -9,6 +9,7 @@ import numpy as np
 from topos.element import Element, f32, f64
 from topos.errors import ShapeError
 from topos.graph import Tape, Value
+from topos.neural.limits import expect_positive
 from topos.neural.module import Module
 from topos.neural.options import Refuse, extent, refusing
 from topos.neural.sources import Init, Sources
@@ -88,6 +89,7 @@ class Rotary(Module):
         sources = Sources(tape, "Rotary", name)
         self.path = sources.path
         places, width = extent(self.refusal, "places", places), extent(self.refusal, "width", width)
+        base = expect_positive(self.called, "base", base)
         turned = _angles(self.refusal, places, width, base)
         shape = [places, width // 2]
         self.cosines = sources.leaf("cosines", shape, lambda shape, element: turned.cos().convert(element), element)
@@ -119,6 +121,6 @@ def _rows(refuse: Refuse, table: Value, x: Value, width: int, at: Value | None) 
     tokens = x.shape[-2]
     if at is None:
         return table if tokens == places else table.narrow(0, 0, tokens)
-    if at.element is not None or at.shape != [tokens, places]:
+    if not isinstance(at, Value) or at.element is not None or at.shape != [tokens, places]:
         raise refuse(f"wants a selection of {tokens} of {places} places, got {at}")
     return table.gather(at)

@@ -21,6 +21,8 @@ def recorded_step(
     optimizer: Optimizer, tape: Tape, adjoints: Adjoints, rate: float, name: str | None
 ) -> tuple[Value, Carry]:
     """The rate, and what replaces what. Parameters are stepped in recording order, whatever order they stand in."""
+    if not isinstance(name, str | None):
+        raise KinshipError(f"{optimizer.name}: wants a text for its name, got {name!r}")
     gradients = dict(live_pairs(tape, adjoints, optimizer.name))
     return _Recorder(optimizer, tape, list(gradients), rate, name).step(gradients)
 

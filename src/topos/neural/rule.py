@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from topos.element import Element, f32
 from topos.errors import ElementError, KinshipError, ShapeError
 from topos.graph import Adjoints, Tape, Value
+from topos.op import Recordable
 
 if TYPE_CHECKING:
     from topos.neural.optimizer import Optimizer
@@ -26,11 +27,21 @@ def stepped(
         raise ShapeError(f"{called}: {label} has shape {weight.shape}, its gradient {gradient.shape}")
     if gradient.element not in (weight.element, wide):
         raise ElementError(f"{called}: {label} is of {weight.element}, its gradient of {gradient.element}")
-    after, left = rule.update(weight.to(wide), gradient.to(wide), widened(kept, wide), common)
+    after, left = _answered(rule, rule.update(weight.to(wide), gradient.to(wide), widened(kept, wide), common))
     if left.keys() != kept.keys():
         raise KinshipError(f"{called}: {label} keeps {_listed(kept)}, the rule answered {_listed(left)}")
     answer = _as(weight, after, f"{called}: {label}")
     return answer, {name: _as(kept[name], left[name], f"{called}: {name!r} of {label}") for name in kept}
+
+
+def _answered(rule: Optimizer, answer: Any) -> tuple[Any, Mapping[str, Any]]:
+    """What a rule answered, once it is a weight and what is kept by name."""
+    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping):
+        raise KinshipError(f"{rule.name}: update answers a weight and what is kept by name, got {answer!r:.60}")
+    for part in (answer[0], *answer[1].values()):
+        if not isinstance(part, Recordable):
+            raise ElementError(f"{rule.name}: update answers tensors or values, as it is given, got {part!r:.60}")
+    return answer
 
 
 def live_pairs(tape: Tape, adjoints: Adjoints, called: str) -> list[tuple[Value, Value]]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from topos.element import f64
-from topos.neural.limits import expect_not_negative, expect_positive
+from topos.errors import SettingError
+from topos.neural.limits import expect_count, expect_not_negative, expect_number, expect_positive
 from topos.tensor import Tensor
 
 Schedule = Callable[[int], float]
@@ -20,7 +22,8 @@ __all__ = ["constant", "cosine", "inverse_square_root", "linear", "stairs", "war
 
 def constant(rate: float) -> Schedule:
     """The same at every step."""
-    return lambda step: float(rate)
+    rate = float(expect_number("constant", "rate", rate))
+    return lambda step: rate
 
 
 def warmup(steps: int, then: Schedule) -> Schedule:
@@ -30,13 +33,15 @@ def warmup(steps: int, then: Schedule) -> Schedule:
     >>> [schedule.warmup(4, schedule.constant(0.5))(step) for step in range(6)]
     [0.125, 0.25, 0.375, 0.5, 0.5, 0.5]
     """
-    expect_not_negative("warmup", "steps", steps)
+    steps = expect_not_negative("warmup", "steps", steps)
+    if not callable(then):
+        raise SettingError(f"warmup: wants a schedule to go around, got {then!r}; schedule.constant makes one")
     return lambda step: then(step) * (step + 1) / steps if step < steps else then(step)
 
 
 def linear(rate: float, steps: int, floor: float = 0.0) -> Schedule:
     """From `rate` at step 0 to `floor` at step `steps` and after, in a straight line."""
-    expect_positive("linear", "steps", steps)
+    steps, rate, floor = _course("linear", steps, rate, floor)
     return lambda step: floor + (rate - floor) * (steps - min(step, steps)) / steps
 
 
@@ -47,7 +52,7 @@ def cosine(rate: float, steps: int, floor: float = 0.0) -> Schedule:
     >>> [schedule.cosine(1.0, 4)(step) for step in (0, 2, 4, 5)]
     [1.0, 0.5, 0.0, 0.0]
     """
-    expect_positive("cosine", "steps", steps)
+    steps, rate, floor = _course("cosine", steps, rate, floor)
 
     def at(step: int) -> float:
         share = min(step, steps) / steps
@@ -63,11 +68,12 @@ def stairs(rate: float, every: int, factor: float = 0.1) -> Schedule:
     >>> [schedule.stairs(1.0, 2, 0.5)(step) for step in range(6)]
     [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
     """
-    expect_positive("stairs", "every", every)
+    every = expect_count("stairs", "every", every)
+    rate, factor = expect_number("stairs", "rate", rate), expect_number("stairs", "factor", factor)
 
     def at(step: int) -> float:
         reached = float(rate)
-        for _ in range(step // every):
+        for _ in range(int(step // every)):
             reached *= factor
         return reached
 
@@ -81,5 +87,14 @@ def inverse_square_root(rate: float, steps: int) -> Schedule:
     >>> [schedule.warmup(4, schedule.inverse_square_root(1.0, 4))(step) for step in (0, 1, 3, 15, 63)]
     [0.25, 0.5, 1.0, 0.5, 0.25]
     """
-    expect_positive("inverse_square_root", "steps", steps)
+    steps, rate = (
+        expect_positive("inverse_square_root", "steps", steps),
+        expect_number("inverse_square_root", "rate", rate),
+    )
     return lambda step: float(rate) if step < steps else rate * math.sqrt(steps / (step + 1))
+
+
+def _course(called: str, steps: float, rate: float, floor: float) -> tuple[Any, Any, Any]:
+    """How long a schedule goes down, and between which rates."""
+    steps = expect_positive(called, "steps", steps)
+    return steps, expect_number(called, "rate", rate), expect_number(called, "floor", floor)

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from topos.errors import SettingError
 from topos.graph import Value
-from topos.neural.carried import inferred, merge, trained
+from topos.neural.carried import expect_parts, inferred, merge, trained
 from topos.neural.module import Module
 
 Part = Module | Callable[[Any], Any]
 """A module, or a function of a value."""
-
-
-def parts(kind: str, given: tuple[Part, ...]) -> tuple[Part, ...]:
-    """The parts of a composition. Raises `SettingError` where one is neither a module nor a function: a list, say."""
-    for part in given:
-        if not callable(part):
-            raise SettingError(f"{kind}: its parts are modules or functions, got {type(part).__name__}")
-    return given
 
 
 class Sequential(Module):
@@ -32,7 +23,8 @@ class Sequential(Module):
     """
 
     def __init__(self, *layers: Part) -> None:
-        self.layers = parts("Sequential", layers)
+        expect_parts("Sequential", layers)
+        self.layers = layers
 
     def express(self, x: Any) -> Any:
         for part in self._parts():

@@ -26,7 +26,7 @@ class Sgd(Optimizer):
     def __init__(self, *, momentum: float = 0.0, nesterov: bool = False) -> None:
         self.momentum = expect_share("Sgd", "momentum", momentum)
         self.nesterov = nesterov
-        if nesterov and not momentum:
+        if nesterov and not self.momentum:
             raise SettingError("Sgd: nesterov wants a momentum above 0")
 
     def start(self, weight: Tensor) -> dict[str, Tensor]:

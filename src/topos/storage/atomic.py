@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A new file to write to, in the same folder, which takes the place of `path` at the end of the block.
 
     Before it does, its bytes are on the disk: whoever opens `path`, at whatever moment a process or a machine stopped,
-    finds the old file or the new one. An error in the block leaves nothing behind. A link is followed.
+    finds the old file or the new one. An error in the block leaves nothing behind. A link is followed. Raises `OSError`
+    for a device, a pipe or a folder, whose place no file takes.
     """
-    target = os.path.realpath(path)
+    target = os.path.realpath(os.fsdecode(path))
+    _expect_room(target)
     folder = os.path.dirname(target)
     partial = os.path.join(folder, f".topos-{os.urandom(8).hex()}.partial")
     try:
@@ -32,6 +35,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.unlink(partial)
         raise
     _keep(folder)
+
+
+def _expect_room(target: str) -> None:
+    """Raises `OSError` that names the file where none can be: before anything is written."""
+    if not os.path.isdir(os.path.dirname(target)):
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", os.path.dirname(target))
+    if os.path.isdir(target):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise OSError(errno.EINVAL, "is a device or a pipe, and no file", target)
 
 
 def _keep(folder: str) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from topos.errors import CheckpointError
 from topos.graph import Adjoints, Network, Symbol
 from topos.storage.text import Facts
+
+MOST_BITS = 4096
+"""Of an integer among names: JSON has no bound, its readers do."""
 
 
 def names_document(part: Any, network: Network, what: str = "names") -> Any:
@@ -21,9 +24,9 @@ def names_document(part: Any, network: Network, what: str = "names") -> Any:
     if isinstance(part, Symbol):
         return {"symbol": network.spec.index_of(part, what, len(network))}
     if part is None or isinstance(part, bool | int | str):
-        return part
+        return _plain(part, what)
     if isinstance(part, float):
-        return part if math.isfinite(part) else {"float": repr(part)}
+        return float(part) if math.isfinite(part) else {"float": repr(part)}
     if isinstance(part, Adjoints):
         wrt = [names_document(pair, network, f"{what}: of") for pair in part]
         return {"adjoints": wrt, "target": names_document(part.target, network, f"{what}: target")}
@@ -33,6 +36,12 @@ def names_document(part: Any, network: Network, what: str = "names") -> Any:
     return {"dict": _pairs(_mapping(part, what), network, what)}
 
 
+def _plain(part: Any, what: str) -> Any:
+    if isinstance(part, int) and part.bit_length() > MOST_BITS:
+        raise CheckpointError(f"{what}: an integer of {part.bit_length()} bits, of at most {MOST_BITS}")
+    return part
+
+
 def _mapping(part: Any, what: str) -> Mapping[Any, Any]:
     if isinstance(part, Mapping):
         return part
@@ -40,9 +49,17 @@ def _mapping(part: Any, what: str) -> Mapping[Any, Any]:
         return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     visit = getattr(part, "visit", None)
     if callable(visit) and not isinstance(part, type):
-        return dict(visit())
+        return _by_path(visit(), what)
     hint = "; detach it before sealing" if hasattr(part, "symbol") else ""
     raise CheckpointError(f"{what}: wants symbols, got {type(part).__name__}{hint}")
+
+
+def _by_path(pairs: Iterable[tuple[str, Any]], what: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path, symbol in pairs:
+        if found.setdefault(path, symbol) != symbol:
+            raise CheckpointError(f"{what}: two symbols of the module have the path {path}")
+    return found
 
 
 def _pairs(part: Mapping[Any, Any], network: Network, what: str) -> list[list[Any]]:

@@ -118,8 +118,9 @@ def save_tensors(path: Path, tensors: Mapping[str, Any], metadata: Mapping[str, 
             [2., 4.]], f32)
     """
     with naming(path):
-        if not isinstance(tensors, Mapping):
-            raise CheckpointError(f"wants tensors by name, got {type(tensors).__name__}")
+        if not isinstance(tensors, Mapping) or not isinstance(metadata, Mapping | None):
+            kinds = f"{type(tensors).__name__} and {type(metadata).__name__}"
+            raise CheckpointError(f"save_tensors: wants tensors by name and strings by name, got {kinds}")
         write(path, {_name(name): _array(name, payload) for name, payload in tensors.items()}, metadata or {})
 
 

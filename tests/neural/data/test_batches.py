@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -88,7 +89,7 @@ def test_a_batch_that_is_filled_up_has_the_loss_of_the_rows_that_are_there() -> 
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda: batches(ROWS, 0, 1), SettingError, "batches: size must be 1 or more, got 0"),
+        (lambda: batches(ROWS, 0, 1), SettingError, "batches: size must be a whole number of 1 or more, got 0"),
         (
             lambda: batches((ROWS, ROWS[:3]), 2, 1),
             ShapeError,
@@ -118,3 +119,59 @@ def test_what_does_not_fit_is_refused_before_the_first_batch(call: Any, kind: ty
     with pytest.raises(kind) as caught:
         call()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("array", "number"),
+    [
+        (np.arange(5), 1.5),
+        (np.arange(5) > 2, 5),
+        (np.arange(5.0), None),
+        (np.arange(5.0), "1"),
+        (np.arange(5, dtype=np.float32), 1e300),
+        (np.array(["a", "b", "c"]), "xyz"),
+        (np.arange(5, dtype=np.uint8), 300.0),
+    ],
+    ids=str,
+)
+def test_a_pad_that_would_become_another_is_refused(array: Any, number: Any) -> None:
+    with pytest.raises(SettingError) as caught:
+        batches((array, array), 2, 0, pad=(array[0], number))
+    assert str(caught.value) == f"batches: pad {number!r} is no number of an array of {array.dtype}"
+
+
+@pytest.mark.parametrize(
+    ("array", "number"),
+    [
+        (np.arange(5, dtype=np.float32), 0.1),
+        (np.arange(5.0), float("nan")),
+        (np.arange(5, dtype=np.float16), float("-inf")),
+        (np.arange(5, dtype=ml_dtypes.bfloat16), 0.1),
+        (np.arange(5), 2.0),
+        (np.arange(5), True),
+        (np.array(["a", "b", "c"]), "x"),
+    ],
+    ids=str,
+)
+def test_a_pad_is_rounded_as_any_number_is(array: Any, number: Any) -> None:
+    *_, last = batches(array, 2, 0, pad=number)
+    assert last[1:].tobytes() == np.array([number]).astype(array.dtype).tobytes()
+
+
+def test_a_pad_by_names_is_in_any_order() -> None:
+    *_, last = batches({"x": np.arange(3.0), "y": np.arange(3)}, 2, 0, pad={"y": -1, "x": 0.5})
+    assert (last["x"][1], last["y"][1]) == (0.5, -1)
+
+
+@pytest.mark.parametrize("wrong", [2.5, "2", True, None, 0])
+def test_a_size_is_a_whole_number(wrong: Any) -> None:
+    with pytest.raises(SettingError) as caught:
+        batches(np.arange(3), wrong, 0)
+    assert str(caught.value) == f"batches: size must be a whole number of 1 or more, got {wrong!r}"
+
+
+@pytest.mark.parametrize("wrong", [1.5, "1", -1])
+def test_an_epoch_is_counted_from_zero(wrong: Any) -> None:
+    with pytest.raises(SettingError) as caught:
+        batches(np.arange(3), 2, 0, epoch=wrong)
+    assert str(caught.value) == f"batches: epoch must be a whole number of 0 or more, got {wrong!r}"

@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,3 +64,20 @@ def test_a_text_file_is_utf_8_with_newlines(tmp_path: Path) -> None:
     with pytest.raises(FeedError) as caught:
         read_text(str(file))
     assert str(caught.value) == f"read_text: {file} is not UTF-8 at byte 4: invalid start byte"
+
+
+def test_what_no_vocabulary_looks_up() -> None:
+    with pytest.raises(KinshipError, match="vocabulary: wants symbols that can be looked up: unhashable type: 'list'"):
+        Vocabulary([[1]])
+    with pytest.raises(KinshipError, match=r"vocabulary: \[1\] is none of its 2 symbols"):
+        Vocabulary("ab").ids(["a", [1]])
+
+
+@pytest.mark.parametrize("ids", [[1.5], ["0"], [[0]], [float("nan")], np.array([0.0])], ids=str)
+def test_ids_are_integers(ids: Any) -> None:
+    with pytest.raises(KinshipError, match=r"vocabulary: id .* at \[0\] is not one of 0 .. 1"):
+        Vocabulary("ab").symbols(ids)
+
+
+def test_the_text_of_labels() -> None:
+    assert Vocabulary([7, 8]).text([1, 0]) == "87"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from topos.element import bf16
 from topos.errors import SettingError, ShapeError
 from topos.neural.stream import Stream
 
@@ -28,8 +30,7 @@ def batches(arrays: Any, size: int, seed: int, *, epoch: int = 0, keep: bool = F
     [[1.0], [2.0]] [0, 1]
     [[3.0], [0.0]] [0, -1]
     """
-    if size < 1:
-        raise SettingError(f"batches: size must be 1 or more, got {size!r}")
+    size, epoch = _whole("size", size, 1), _whole("epoch", epoch, 0)
     count = _length(arrays)
     if pad is not None:
         _mapped(_checked, arrays, pad)
@@ -50,10 +51,36 @@ def _taken(arrays: Any, order: np.ndarray[Any, Any], size: int, keep: bool, pad:
 
 
 def _checked(array: np.ndarray[Any, Any], number: Any) -> None:
+    """Raises `SettingError` for a number that the array would hold as another one, rounding apart."""
     try:
-        np.array(number, array.dtype).reshape(())
+        with np.errstate(all="ignore"):
+            held = np.array(number, array.dtype).reshape(())
+            fits = _fits(held, number, array.dtype)
     except (OverflowError, ValueError, TypeError):
-        raise SettingError(f"batches: pad {number!r} is no number of an array of {array.dtype}") from None
+        fits = False
+    if not fits:
+        raise SettingError(f"batches: pad {number!r} is no number of an array of {array.dtype}")
+
+
+def _fits(held: np.ndarray[Any, Any], number: Any, dtype: np.dtype[Any]) -> bool:
+    if number is None or (isinstance(number, str) and dtype.kind not in "UTO"):
+        return False
+    return bool(np.isinf(held) <= np.isinf(number)) if _is_real(dtype) else bool(held == number)
+
+
+def _is_real(dtype: np.dtype[Any]) -> bool:
+    """Whether numbers are rounded to it: then any finite one is near one that it has."""
+    return dtype.kind in "fc" or dtype == bf16.dtype
+
+
+def _whole(name: str, number: Any, least: int) -> int:
+    try:
+        whole = operator.index(number) if not isinstance(number, bool) else least - 1
+    except TypeError:
+        whole = least - 1
+    if whole < least:
+        raise SettingError(f"batches: {name} must be a whole number of {least} or more, got {number!r}")
+    return whole
 
 
 def _filled(rows: np.ndarray[Any, Any], size: int, number: Any) -> np.ndarray[Any, Any]:
@@ -66,7 +93,8 @@ def _mapped(function: Callable[[Any, Any], Any], arrays: Any, beside: Any) -> An
     """The function over each array of a nesting and what stands beside it: one for all, or a nesting like it."""
     if isinstance(arrays, dict):
         numbers = beside if isinstance(beside, dict) else dict.fromkeys(arrays, beside)
-        _agree(list(arrays), list(numbers))
+        if arrays.keys() != numbers.keys():
+            _agree(list(arrays), list(numbers))
         return {key: _mapped(function, part, numbers[key]) for key, part in arrays.items()}
     if isinstance(arrays, list | tuple):
         others = beside if isinstance(beside, list | tuple) else [beside] * len(arrays)

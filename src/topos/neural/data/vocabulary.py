@@ -23,7 +23,10 @@ class Vocabulary(Sequence[Any]):
 
     def __init__(self, symbols: Iterable[Any]) -> None:
         self._symbols = tuple(symbols)
-        self._ids = {symbol: place for place, symbol in enumerate(self._symbols)}
+        try:
+            self._ids = {symbol: place for place, symbol in enumerate(self._symbols)}
+        except TypeError as error:
+            raise KinshipError(f"vocabulary: wants symbols that can be looked up: {error}") from None
         if len(self._ids) != len(self._symbols):
             twice = next(s for place, s in enumerate(self._symbols) if self._ids[s] != place)
             raise KinshipError(f"vocabulary: {twice!r} stands in it twice")
@@ -35,10 +38,12 @@ class Vocabulary(Sequence[Any]):
 
     def ids(self, symbols: Iterable[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The id of each symbol in turn. Raises `KinshipError` that names one which the vocabulary has not."""
+        listed = list(symbols)
         try:
-            return np.array([self._ids[symbol] for symbol in symbols], np.int64)
-        except KeyError as error:
-            raise KinshipError(f"vocabulary: {error.args[0]!r} is none of its {len(self)} symbols") from None
+            return np.array([self._ids[symbol] for symbol in listed], np.int64)
+        except (KeyError, TypeError):
+            strange = next(symbol for symbol in listed if not self._has(symbol))
+            raise KinshipError(f"vocabulary: {strange!r} is none of its {len(self)} symbols") from None
 
     def selection(self, symbols: Iterable[Any]) -> Tensor:
         """The ids of some symbols as one-hot rows, `[count, len(self)]`, which are never materialised."""
@@ -46,15 +51,21 @@ class Vocabulary(Sequence[Any]):
 
     def symbols(self, ids: Iterable[int]) -> list[Any]:
         """The symbol of each id in turn. Raises `KinshipError` for an id outside `0 .. len - 1`."""
-        found = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids)).tolist()
+        found = list(ids)
         for place, symbol in enumerate(found):
-            if not 0 <= symbol < len(self):
+            if not isinstance(symbol, int | np.integer) or not 0 <= symbol < len(self):
                 raise KinshipError(f"vocabulary: id {symbol} at [{place}] is not one of 0 .. {len(self) - 1}")
         return [self._symbols[symbol] for symbol in found]
 
     def text(self, ids: Iterable[int]) -> str:
         """The symbols of ids as one string."""
-        return "".join(self.symbols(ids))
+        return "".join(map(str, self.symbols(ids)))
+
+    def _has(self, symbol: Any) -> bool:
+        try:
+            return symbol in self._ids
+        except TypeError:
+            return False
 
     def __len__(self) -> int:
         return len(self._symbols)

@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from topos.element import Element
+from topos.errors import SettingError
 from topos.neural.init.seeded import made
+from topos.neural.limits import is_number
 from topos.shape import Shape
 from topos.tensor import Tensor
 
 
 def constant(number: float) -> Callable[[Iterable[int], Element], Tensor]:
     """One number at every place, rounded once and stored once."""
+    if not is_number(number):
+        raise SettingError(f"init.constant: wants a number, got {number!r}")
 
     def filled(shape: Iterable[int], element: Element) -> Tensor:
         return Tensor.filled(Shape(shape), made("constant", np.array(float(number)), element), element)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from topos.errors import SettingError
 from topos.neural.init.seeded import Seeded
+from topos.neural.limits import expect_number, is_number
+
+LEAST = 0.001
+"""The least limit of a truncated normal: below it nearly every draw is passed over, and what is left is uniform."""
 
 
 def uniform(seed: int, scale: float = 1.0) -> Seeded:
     """Even over `[-scale, scale)`: `(2 * u - 1) * scale` of the next real `u` (rounding may reach `scale`)."""
+    scale = expect_number("init.uniform", "scale", scale)
     return Seeded("uniform", seed, lambda stream, shape: stream.signed(shape.volume) * scale)
 
 
 def normal(seed: int, scale: float = 1.0) -> Seeded:
     """Normal about 0 with the standard deviation `scale`: a standard normal times `scale`."""
+    scale = expect_number("init.normal", "scale", scale)
     return Seeded("normal", seed, lambda stream, shape: stream.normals(shape.volume) * scale)
 
 
@@ -20,10 +26,13 @@ def truncated_normal(seed: int, scale: float = 1.0, limit: float = 2.0) -> Seede
     """Normal within `limit` times `scale` of 0: what is drawn beyond is passed over.
 
     What is left deviates by less than `scale` (0.88 of it for a limit of 2). Raises `SettingError` for a limit that is
-    not positive.
+    below 0.001, where nearly all of them would be passed over.
     """
-    if not limit > 0:
+    scale = expect_number("init.truncated_normal", "scale", scale)
+    if not is_number(limit) or not limit > 0:
         raise SettingError(f"init.truncated_normal: limit must be positive, got {limit!r}")
+    if limit < LEAST:
+        raise SettingError(f"init.truncated_normal: limit must be at least {LEAST}, got {limit!r}; see init.uniform")
     return Seeded("truncated_normal", seed, lambda stream, shape: stream.truncated_normals(shape.volume, limit) * scale)
 
 
@@ -32,7 +41,7 @@ def dropout(seed: int, rate: float) -> Seeded:
 
     Such a mask is what a dropout is fed. Raises `SettingError` for a rate outside `[0, 1)`.
     """
-    if not 0 <= rate < 1:
+    if not is_number(rate) or not 0 <= rate < 1:
         raise SettingError(f"init.dropout: rate must be in [0, 1), got {rate!r}")
     kept = 1.0 / (1.0 - rate)
     return Seeded("dropout", seed, lambda stream, shape: (stream.reals(shape.volume) >= rate) * kept)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from topos.errors import SettingError, ShapeError
 from topos.neural.init.seeded import Array, Draw, Seeded
+from topos.neural.limits import expect_number
 from topos.neural.stream import Stream
 from topos.shape import Shape
 
@@ -39,6 +40,7 @@ def xavier(seed: int, gain: float = 1.0, *, distribution: str = "uniform") -> Se
     are about linear at 0 (Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
     networks", 2010).
     """
+    gain = expect_number("init.xavier", "gain", gain)
 
     def scale(fan: Fans, spread: float) -> float:
         return gain * math.sqrt(spread * 2.0 / (fan.inputs + fan.outputs))
@@ -55,6 +57,8 @@ def kaiming(seed: int, gain: float = math.sqrt(2.0), *, fan: str = "inputs", dis
     """
     if fan not in ("inputs", "outputs"):
         raise SettingError(f"init.kaiming: fan is 'inputs' or 'outputs', got {fan!r}")
+
+    gain = expect_number("init.kaiming", "gain", gain)
 
     def scale(found: Fans, spread: float) -> float:
         return gain * math.sqrt(spread / (found.inputs if fan == "inputs" else found.outputs))

@@ -56,6 +56,10 @@ class Keyed:
         """The initialiser of a path."""
         if not isinstance(path, str):
             raise KinshipError(f"init.{self._rule}: a path is a string, got {path!r}")
+        try:
+            path.encode()
+        except UnicodeEncodeError as error:
+            raise KinshipError(f"init.{self._rule}: the path {path!r} is no text: {error.reason}") from None
         return Seeded(self._rule, self._stream.at(path).seed, self._draw)
 
     def __call__(self, shape: Iterable[int], element: Element) -> NoReturn:
@@ -67,6 +71,8 @@ class Keyed:
 
 def made(rule: str, numbers: Array, element: Element) -> Tensor:
     """Real numbers as a payload of an element, each rounded once or as its `sample` says."""
+    if not isinstance(element, Element):
+        raise ElementError(f"init.{rule}: wants an element such as f32, got {element!r}")
     if element.sample is not None:
         array = np.asarray(element.sample(numbers))
         if array.dtype != element.dtype or array.shape != numbers.shape:
