@@ -1,0 +1,92 @@
+"""What is computed over tensors again and again, as plans: recorded when a computation like it comes the second time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from topos.element import bf16, f32, f64
+from topos.engine import Numerics
+from topos.graph import Tape
+from topos.tensor import Tensor
+
+Express = Callable[[Sequence[Any]], Sequence[Any]]
+"""A computation, of tensors or of values: it calls nothing but what they share."""
+Call = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
+
+MOST = 64
+"""Signatures that are kept in mind; those that have not come for as many others are forgotten."""
+LATER = 100
+"""Somebody who interrupted the making of a plan meets the next try after so many computations."""
+
+_NATIVE = frozenset((f32, f64, bf16))
+
+
+class _Known:
+    """A signature: its plan, where there is one, and one entry for every computation until it is made."""
+
+    __slots__ = ("call", "due")
+
+    def __init__(self) -> None:
+        self.call: Call | None = None
+        self.due = [None]
+
+
+class Plans:
+    """Plans by signature. Threads share them without a lock: a list gives each of its entries to one of them."""
+
+    def __init__(self) -> None:
+        self._recent: dict[Hashable, _Known] = {}
+        self._older: dict[Hashable, _Known] = {}
+
+    def computed(self, what: Hashable, tensors: Sequence[Tensor], express: Express) -> tuple[Tensor, ...] | None:
+        """What `express(tensors)` answers, by a plan, in buffers of its own; `None` where there is none, or not yet.
+
+        `what` stands for all that `express` reads beside the tensors. What cannot be recorded is not tried again.
+        """
+        elements = [tensor.element for tensor in tensors]
+        if not _NATIVE.issuperset(elements):
+            return None
+        signature = what, tuple([tensor.shape for tensor in tensors]), tuple(elements)
+        known = self._recent.get(signature) or self._remembered(signature)
+        if known is None:
+            return None
+        call = known.call or _made(known, tensors, express)
+        return None if call is None else call(tensors)
+
+    def _remembered(self, signature: Hashable) -> _Known | None:
+        """What is known of a signature that did not come lately; `None` where it is new."""
+        known = self._older.get(signature)
+        if len(self._recent) >= MOST:
+            self._older, self._recent = self._recent, {}
+        self._recent[signature] = known or _Known()
+        return known
+
+
+def _made(known: _Known, tensors: Sequence[Tensor], express: Express) -> Call | None:
+    """The plan of a signature whose time has come; `None` where another thread makes it, or nobody can."""
+    try:
+        known.due.pop()
+    except IndexError:
+        return None
+    if known.due:
+        return None
+    try:
+        known.call = _recorded(tensors, express)
+    except Exception:  # computed at once, it works or it tells why not
+        return None
+    except BaseException:
+        known.due = [None] * LATER
+        raise
+    return known.call
+
+
+def _recorded(tensors: Sequence[Tensor], express: Express) -> Call:
+    def record(tape: Tape) -> Any:
+        values = [tape.input(shape=tensor.shape, element=tensor.element) for tensor in tensors]
+        return values, list(express(values))
+
+    network, (inputs, outputs) = Tape.record(record)
+    function = network.entry(outputs).numerics(Numerics.EXACT).lower().prepare().function(inputs, outputs)
+    nothing = network.parameters()
+    return lambda arrays: function(nothing, *arrays)
