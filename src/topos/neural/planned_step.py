@@ -50,7 +50,7 @@ class _Rule(NamedTuple):
     """A rule of some slots; it is held here so that no other gets its id."""
 
     rule: Optimizer
-    facts: Hashable
+    said: Hashable
     counts: tuple[str, ...]
 
 
@@ -115,7 +115,7 @@ class _Step:
 
     def signature(self) -> Hashable:
         """All that makes one step another computation than the next, beside what its tensors are."""
-        groups = tuple([(group.wide, group.rule.counts, group.rule.facts) for group in self._groups.values()])
+        groups = tuple([(group.wide, group.rule.counts, group.rule.said) for group in self._groups.values()])
         return groups, tuple([(slot.group, slot.kept) for slot in self._slots])
 
     def tensors(self, rates: Sequence[Tensor]) -> list[Tensor]:
