@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,11 +11,9 @@ from topos.element import Element
 from topos.errors import KinshipError
 from topos.graph import Adjoints, Parameters, Value
 from topos.neural.limits import expect_positive
-from topos.neural.plans import Plans
+from topos.neural.plans import computed
 from topos.neural.rule import live_pairs, widest
 from topos.tensor import Tensor
-
-_plans = Plans()
 
 Gradients = TypeVar("Gradients", Parameters, Adjoints)
 
@@ -43,16 +41,17 @@ def clip_by_global_norm(gradients: Gradients, limit: float) -> Gradients:
     if not isinstance(gradients, Parameters):
         kind = type(gradients).__name__
         raise KinshipError(f"clip_by_global_norm: wants Parameters or Adjoints, got {kind}")
-    found = [tensor for tensor in gradients.payloads() if tensor is not None]
+    found: list[Tensor] = [tensor for tensor in gradients.payloads() if tensor is not None]
     wide = widest(found)
-    answers = _plans.computed(wide, [Tensor(limit, wide), *found], lambda values: _all(values, wide))
+    tensors = [Tensor(limit, wide), *found]
+    answers = computed(gradients.family, "clip_by_global_norm", tensors, partial(_all, wide))
     if answers is not None:
         return _replaced(gradients, iter(answers))
     clip = _clip(lambda part: [t for t in gradients.map(part).payloads() if t is not None], wide, limit)
     return gradients.map(lambda tensor: _clipped(tensor, clip))
 
 
-def _all(values: Sequence[Any], wide: Element) -> list[Any]:
+def _all(wide: Element, values: Sequence[Any]) -> list[Any]:
     """What all gradients together become; the limit comes before them."""
     limit, *parts = values
     clip = _clip(lambda part: list(map(part, parts)), wide, limit)
@@ -72,7 +71,7 @@ def _recorded(adjoints: Adjoints, limit: float) -> Adjoints:
     pairs = live_pairs(target.tape, adjoints, "clip_by_global_norm")
     gradients = [gradient for _, gradient in pairs]
     with target.tape.transaction():
-        shortened = _all([limit, *gradients], widest(gradients))
+        shortened = _all(widest(gradients), [limit, *gradients])
         return Adjoints(target, [(wrt, part) for (wrt, _), part in zip(pairs, shortened, strict=True)])
 
 

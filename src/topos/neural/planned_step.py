@@ -9,15 +9,13 @@ from topos.element import Element
 from topos.errors import KinshipError
 from topos.graph import Parameters, Symbol
 from topos.neural.facts import facts_of
-from topos.neural.plans import Plans
+from topos.neural.plans import computed
 from topos.neural.rule import stepped, working
 from topos.neural.table_step import Kept, rate_in
 from topos.tensor import Tensor
 
 if TYPE_CHECKING:
     from topos.neural.optimizer import Optimizer
-
-_plans = Plans()
 
 
 def planned_step(
@@ -37,7 +35,7 @@ def planned_step(
             return None
         weights[symbol.index] = weight
     tensors = step.tensors([rate_in(optimizer, rate, wide) for wide in step.wides])
-    answers = _plans.computed(step.signature(), tensors, step.express)
+    answers = computed(parameters.family, step.signature(), tensors, step.express)
     if answers is None:
         return None
     left = dict(slots)
@@ -57,7 +55,7 @@ class _Rule(NamedTuple):
 class _Group(NamedTuple):
     """Slots of one rule whose counts are the same tensors."""
 
-    place: int
+    at: int
     wide: Element
     rule: _Rule
 
@@ -111,7 +109,7 @@ class _Step:
             self._groups[key] = _Group(len(self._groups), wide, rule)
             self._counts += counts
             self.wides[wide] = None
-        return self._groups[key].place
+        return self._groups[key].at
 
     def signature(self) -> Hashable:
         """All that makes one step another computation than the next, beside what its tensors are."""

@@ -1,9 +1,10 @@
-"""What is computed over tensors again and again, as plans: recorded when a computation like it comes the second time."""
+"""What is computed over tensors again and again, as plans: recorded when a computation comes the second time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from topos.element import bf16, f32, f64
 from topos.engine import Numerics
@@ -14,7 +15,7 @@ Express = Callable[[Sequence[Any]], Sequence[Any]]
 """A computation, of tensors or of values: it calls nothing but what they share."""
 Call = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
 
-MOST = 64
+MOST = 16
 """Signatures that are kept in mind; those that have not come for as many others are forgotten."""
 LATER = 100
 """Somebody who interrupted the making of a plan meets the next try after so many computations."""
@@ -32,35 +33,46 @@ class _Known:
         self.due = [None]
 
 
-class Plans:
+class _Plans:
     """Plans by signature. Threads share them without a lock: a list gives each of its entries to one of them."""
+
+    __slots__ = ("_older", "_recent")
 
     def __init__(self) -> None:
         self._recent: dict[Hashable, _Known] = {}
         self._older: dict[Hashable, _Known] = {}
 
-    def computed(self, what: Hashable, tensors: Sequence[Tensor], express: Express) -> tuple[Tensor, ...] | None:
-        """What `express(tensors)` answers, by a plan, in buffers of its own; `None` where there is none, or not yet.
-
-        `what` stands for all that `express` reads beside the tensors. What cannot be recorded is not tried again.
-        """
-        elements = [tensor.element for tensor in tensors]
-        if not _NATIVE.issuperset(elements):
-            return None
-        signature = what, tuple([tensor.shape for tensor in tensors]), tuple(elements)
-        known = self._recent.get(signature) or self._remembered(signature)
-        if known is None:
-            return None
-        call = known.call or _made(known, tensors, express)
-        return None if call is None else call(tensors)
+    def known(self, signature: Hashable) -> _Known | None:
+        """What is known of a signature; `None` where it is new."""
+        return self._recent.get(signature) or self._remembered(signature)
 
     def _remembered(self, signature: Hashable) -> _Known | None:
-        """What is known of a signature that did not come lately; `None` where it is new."""
         known = self._older.get(signature)
         if len(self._recent) >= MOST:
             self._older, self._recent = self._recent, {}
         self._recent[signature] = known or _Known()
         return known
+
+
+_plans: WeakKeyDictionary[Any, _Plans] = WeakKeyDictionary()
+
+
+def computed(family: Any, what: Hashable, tensors: Sequence[Tensor], express: Express) -> tuple[Tensor, ...] | None:
+    """What `express(tensors)` answers, by a plan, in buffers of its own; `None` where there is none, or not yet.
+
+    `what` stands for all that `express` reads beside the tensors. What cannot be recorded is not tried again. Plans
+    go with the family of the tables that they are for.
+    """
+    elements = [tensor.element for tensor in tensors]
+    if not _NATIVE.issuperset(elements):
+        return None
+    signature = what, tuple([tensor.shape for tensor in tensors]), tuple(elements)
+    plans = _plans.get(family) or _plans.setdefault(family, _Plans())
+    known = plans.known(signature)
+    if known is None:
+        return None
+    call = known.call or _made(known, tensors, express)
+    return None if call is None else call(tensors)
 
 
 def _made(known: _Known, tensors: Sequence[Tensor], express: Express) -> Call | None:
