@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, KeysView, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from topos.element import Element
@@ -49,7 +49,7 @@ class _Rule(NamedTuple):
 
     rule: Optimizer
     said: Hashable
-    counts: tuple[str, ...]
+    counts: KeysView[str]
 
 
 class _Group(NamedTuple):
@@ -89,7 +89,7 @@ class _Step:
         if asked is None:
             return True
         rule = self._rule(asked)
-        if rule is None or known is None or weight.element is None or not known.keys() >= set(rule.counts):
+        if rule is None or known is None or weight.element is None or not known.keys() >= rule.counts:
             return False
         kept = tuple([name for name in known if name not in rule.counts])
         self._slots.append(_Slot(symbol, weight, self._group(rule, working(weight), known), kept))
@@ -99,7 +99,7 @@ class _Step:
     def _rule(self, rule: Optimizer) -> _Rule | None:
         if id(rule) not in self._rules:
             facts = facts_of(rule)
-            self._rules[id(rule)] = None if facts is None else _Rule(rule, facts, tuple(rule.counts()))
+            self._rules[id(rule)] = None if facts is None else _Rule(rule, facts, rule.counts().keys())
         return self._rules[id(rule)]
 
     def _group(self, rule: _Rule, wide: Element, known: Kept) -> int:
@@ -113,7 +113,7 @@ class _Step:
 
     def signature(self) -> Hashable:
         """All that makes one step another computation than the next, beside what its tensors are."""
-        groups = tuple([(group.wide, group.rule.counts, group.rule.said) for group in self._groups.values()])
+        groups = tuple([(group.wide, tuple(group.rule.counts), group.rule.said) for group in self._groups.values()])
         return groups, tuple([(slot.group, slot.kept) for slot in self._slots])
 
     def tensors(self, rates: Sequence[Tensor]) -> list[Tensor]:
