@@ -87,6 +87,7 @@ class Optimizer:
     def step(self, parameters: Parameters, gradients: Any, rate: Any) -> Parameters:
         """The table after one step, computed; `tables` then hold what the rule remembers.
 
+        A step like an earlier one is a single call of a plan, recorded for it where that can stand for the rule.
         A step that fails leaves the table and `tables` as they were. Raises `ShapeError` or `ElementError` for a
         gradient that does not fit its weight, `KinshipError` for parameters of another spec than the last step's.
         """
