@@ -226,6 +226,12 @@ class Holding(Plain):
         return weight - gradient * self.factors[0], {}
 
 
+class Listing(Plain):
+    def common(self, counts: Any, rate: Any, listed: Any = []) -> dict[str, Any]:  # noqa: B006
+        listed.append(1)
+        return {"rate": rate * (len(listed) % 2)}
+
+
 def closed() -> Optimizer:
     factors = iter(range(100))
 
@@ -236,9 +242,8 @@ def closed() -> Optimizer:
     return Closed()
 
 
-@pytest.mark.parametrize("make", [Reading, Counting, Printing, Drawing, Holding, closed])
+@pytest.mark.parametrize("make", [Reading, Counting, Printing, Drawing, Holding, Listing, closed])
 def test_a_rule_that_does_more_is_asked_at_every_step(make: Callable[[], Optimizer], walks: list[Any]) -> None:
-    walks.clear()
     with Walking():
         expected = steps_of(make(), lambda at: None)
     found = steps_of(make(), lambda at: None)

@@ -80,6 +80,9 @@ def _follow(read: _Read, reads: dict[tuple[int, str], _Read], is_called: bool = 
         return
     reads[key] = read
     if type(found) is FunctionType:
+        defaults = (*(found.__defaults__ or ()), *(found.__kwdefaults__ or {}).values())
+        if not all(type(default) in _PLAIN for default in defaults):
+            raise _Unknown
         for name in _globals(found.__code__) if is_called else ():
             if name in found.__globals__:
                 _follow(_Read(found.__globals__, name, found.__globals__[name]), reads)
