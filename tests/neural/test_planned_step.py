@@ -317,6 +317,21 @@ def test_signatures_that_do_not_come_again_are_forgotten() -> None:
     assert len(held._recent) + len(held._older) <= 2 * plans.MOST
 
 
+def test_a_family_has_few_plans_and_one_that_gave_way_comes_back(walks: list[Any]) -> None:
+    parameters, optimizer = table(shapes=((3,),)), Adam()
+    optimizer.step(parameters, parameters, 0.1)
+    for at in [*range(plans.FEW + 1), *range(plans.FEW + 1)]:
+        optimizer.beta1 = 0.1 * at
+        optimizer.step(parameters, parameters, 0.1)
+    assert sum(known.call is not None for known in plans._plans[parameters.family]._recent.values()) == plans.FEW
+    optimizer.beta1 = 0.0
+    for _ in range(plans.LATER):
+        optimizer.step(parameters, parameters, 0.1)
+    walks.clear()
+    optimizer.step(parameters, parameters, 0.1)
+    assert walks == []
+
+
 def test_threads_that_step_at_once_make_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = table(shapes=((3,), (90, 90)))
 

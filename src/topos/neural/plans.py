@@ -17,8 +17,10 @@ Call = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
 
 MOST = 16
 """Signatures that are kept in mind; those that have not come for as many others are forgotten."""
+FEW = 4
+"""Plans that one family has at a time: each keeps memory for its next answers."""
 LATER = 100
-"""Somebody who interrupted the making of a plan meets the next try after so many computations."""
+"""After so many more computations a plan is made again that gave way to others, or whose making was interrupted."""
 
 _NATIVE = frozenset((f32, f64, bf16))
 
@@ -36,11 +38,12 @@ class _Known:
 class _Plans:
     """Plans by signature. Threads share them without a lock: a list gives each of its entries to one of them."""
 
-    __slots__ = ("_older", "_recent")
+    __slots__ = ("_made", "_older", "_recent")
 
     def __init__(self) -> None:
         self._recent: dict[Hashable, _Known] = {}
         self._older: dict[Hashable, _Known] = {}
+        self._made: list[_Known] = []
 
     def known(self, signature: Hashable) -> _Known | None:
         """What is known of a signature; `None` where it is new."""
@@ -52,6 +55,27 @@ class _Plans:
             self._older, self._recent = self._recent, {}
         self._recent[signature] = known or _Known()
         return known
+
+    def made(self, known: _Known, tensors: Sequence[Tensor], express: Express) -> Call | None:
+        """The plan of a signature whose time has come; `None` where another thread makes it, or nobody can."""
+        try:
+            known.due.pop()
+        except IndexError:
+            return None
+        if known.due:
+            return None
+        try:
+            known.call = call = _recorded(tensors, express)
+        except Exception:  # computed at once, it works or it tells why not
+            return None
+        except BaseException:
+            known.due = [None] * LATER
+            raise
+        self._made.append(known)
+        if len(self._made) > FEW:
+            oldest = self._made.pop(0)
+            oldest.call, oldest.due = None, [None] * LATER
+        return call
 
 
 _plans: WeakKeyDictionary[Any, _Plans] = WeakKeyDictionary()
@@ -71,26 +95,8 @@ def computed(family: Any, what: Hashable, tensors: Sequence[Tensor], express: Ex
     known = plans.known(signature)
     if known is None:
         return None
-    call = known.call or _made(known, tensors, express)
+    call = known.call or plans.made(known, tensors, express)
     return None if call is None else call(tensors)
-
-
-def _made(known: _Known, tensors: Sequence[Tensor], express: Express) -> Call | None:
-    """The plan of a signature whose time has come; `None` where another thread makes it, or nobody can."""
-    try:
-        known.due.pop()
-    except IndexError:
-        return None
-    if known.due:
-        return None
-    try:
-        known.call = _recorded(tensors, express)
-    except Exception:  # computed at once, it works or it tells why not
-        return None
-    except BaseException:
-        known.due = [None] * LATER
-        raise
-    return known.call
 
 
 def _recorded(tensors: Sequence[Tensor], express: Express) -> Call:
