@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
 from operator import add
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,7 +11,9 @@ from topos.element import Element
 from topos.errors import KinshipError
 from topos.graph import Adjoints, Parameters, Value
 from topos.neural.limits import expect_positive
+from topos.neural.plans import computed
 from topos.neural.rule import live_pairs, widest
+from topos.tensor import Tensor
 
 Gradients = TypeVar("Gradients", Parameters, Adjoints)
 
@@ -39,9 +41,27 @@ def clip_by_global_norm(gradients: Gradients, limit: float) -> Gradients:
     if not isinstance(gradients, Parameters):
         kind = type(gradients).__name__
         raise KinshipError(f"clip_by_global_norm: wants Parameters or Adjoints, got {kind}")
-    wide = widest(tensor for tensor in gradients.payloads() if tensor is not None)
+    found: list[Tensor] = [tensor for tensor in gradients.payloads() if tensor is not None]
+    wide = widest(found)
+    tensors = [Tensor(limit, wide), *found]
+    answers = computed(gradients.family, "clip_by_global_norm", tensors, partial(_all, wide))
+    if answers is not None:
+        return _replaced(gradients, iter(answers))
     clip = _clip(lambda part: [t for t in gradients.map(part).payloads() if t is not None], wide, limit)
     return gradients.map(lambda tensor: _clipped(tensor, clip))
+
+
+def _all(wide: Element, values: Sequence[Any]) -> list[Any]:
+    """What all gradients together become; the limit comes before them."""
+    limit, *parts = values
+    clip = _clip(lambda part: list(map(part, parts)), wide, limit)
+    return [_clipped(part, clip) for part in parts]
+
+
+def _replaced(gradients: Parameters, answers: Iterator[Tensor]) -> Parameters:
+    """The table with other tensors where it has one."""
+    pairs = {symbol.index: None if tensor is None else next(answers) for symbol, tensor in gradients}
+    return Parameters(gradients.family, pairs)
 
 
 def _recorded(adjoints: Adjoints, limit: float) -> Adjoints:
@@ -51,8 +71,8 @@ def _recorded(adjoints: Adjoints, limit: float) -> Adjoints:
     pairs = live_pairs(target.tape, adjoints, "clip_by_global_norm")
     gradients = [gradient for _, gradient in pairs]
     with target.tape.transaction():
-        clip = _clip(lambda part: [part(gradient) for gradient in gradients], widest(gradients), limit)
-        return Adjoints(target, [(wrt, _clipped(gradient, clip)) for wrt, gradient in pairs])
+        shortened = _all(widest(gradients), [limit, *gradients])
+        return Adjoints(target, [(wrt, part) for (wrt, _), part in zip(pairs, shortened, strict=True)])
 
 
 class _Clip(NamedTuple):
@@ -63,7 +83,7 @@ class _Clip(NamedTuple):
     is_short: Any
 
 
-def _clip(of_each: Callable[[Callable[[Any], Any]], list[Any]], wide: Element, limit: float) -> _Clip | None:
+def _clip(of_each: Callable[[Callable[[Any], Any]], list[Any]], wide: Element, limit: Any) -> _Clip | None:
     """`None` where there is no gradient; `of_each` makes a number of every gradient, in recording order."""
     magnitudes = of_each(lambda part: _largest(part.to(wide)))
     if not magnitudes:

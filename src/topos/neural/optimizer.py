@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from topos.errors import KinshipError
 from topos.graph import Adjoints, Parameters, Symbol, Tape
+from topos.neural.planned_step import planned_step
 from topos.neural.recorded_step import recorded_step
 from topos.neural.table_step import TableStep
 from topos.tensor import Tensor
@@ -86,11 +87,16 @@ class Optimizer:
     def step(self, parameters: Parameters, gradients: Any, rate: Any) -> Parameters:
         """The table after one step, computed; `tables` then hold what the rule remembers.
 
+        A step like an earlier one is a single call of a plan, recorded for it where that can stand for the rule.
         A step that fails leaves the table and `tables` as they were. Raises `ShapeError` or `ElementError` for a
         gradient that does not fit its weight, `KinshipError` for parameters of another spec than the last step's.
         """
         if not isinstance(parameters, Parameters):
             raise KinshipError(f"{self.name}: steps Parameters, got {type(parameters).__name__}")
+        planned = planned_step(self, self._slots, parameters, gradients, rate)
+        if planned is not None:
+            answer, self._slots = planned
+            return answer
         walk = TableStep(self, self._slots, rate)
         answer = parameters.step_each(gradients, walk.of)
         self._slots = walk.slots

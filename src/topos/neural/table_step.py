@@ -27,8 +27,7 @@ class TableStep:
     def __init__(self, optimizer: Optimizer, slots: Mapping[Symbol, Kept], rate: Any) -> None:
         self.slots = dict(slots)
         self._optimizer = optimizer
-        self._rate = rate if isinstance(rate, Tensor) else None
-        self._number = rate
+        self._rate = rate
         self._families = {symbol.family for symbol in slots}
         self._shared: dict[Any, tuple[Optimizer, Kept]] = {}  # with each rule, so that no other gets its id
 
@@ -63,11 +62,13 @@ class TableStep:
         wide = working(weight)
         key = id(rule), wide, *(tensor.numpy().tobytes() for tensor in counts.values())
         if key not in self._shared:
-            self._shared[key] = rule, rule.common(counts, self._rate_in(wide))
+            self._shared[key] = rule, rule.common(counts, rate_in(self._optimizer, self._rate, wide))
         return self._shared[key][1]
 
-    def _rate_in(self, wide: Element) -> Tensor:
-        rate = Tensor(self._number, wide) if self._rate is None else self._rate.to(wide)
-        if rate.shape.rank:
-            raise ShapeError(f"{self._optimizer.name}: the rate has rank 0, got shape {rate.shape}")
-        return rate
+
+def rate_in(optimizer: Optimizer, rate: Any, wide: Element) -> Tensor:
+    """The rate in a working element. Raises `ShapeError` where it is no number."""
+    found = rate.to(wide) if isinstance(rate, Tensor) else Tensor(rate, wide)
+    if found.shape.rank:
+        raise ShapeError(f"{optimizer.name}: the rate has rank 0, got shape {found.shape}")
+    return found

@@ -98,7 +98,9 @@ class Deferrable(Beside):
             """Called for what is not set."""
             if name == "address":
                 numbers = self.ids if self._array is None else self._array
-                self._memory = numbers if numbers.flags.carray else np.require(numbers, None, ("C", "ALIGNED"))
+                flags = numbers.flags  # read-only arrays will do
+                is_plain = flags.c_contiguous and flags.aligned
+                self._memory = numbers if is_plain else np.require(numbers, None, ("C", "ALIGNED"))
                 self.address = address_of(self._memory)
             elif name == "is_complete":
                 self.is_complete = self.ids is None or not (self.ids < 0).any()

@@ -133,7 +133,7 @@ class Executable(NativeCode):
     def enter(self, table: Table, values: Answer) -> None:  # type: ignore[override]
         """Runs once; then `values` has each result."""
         self._enter(table.argument)
-        values.numbers = table.small.raw
+        values.numbers = bytearray(table.small)
 
     # many
     def ready_steps(self, table: Table, sources: Mapping[int, Tensor | Stack], steps: int) -> dict[int, Tensor]:

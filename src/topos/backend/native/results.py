@@ -56,14 +56,14 @@ class Answer(dict[int, Tensor]):
 
     def __init__(self, results: Results) -> None:
         self._results = results
-        self.numbers = b""
+        self.numbers = bytearray()
 
     def __missing__(self, row: int) -> Tensor:
         small = self._results.small.get(row)
         if small is None:
             return self._results.known[row]
         start, end, extents, dtype, element, shape = small
-        own: Any = self.numbers[start:end]
+        own: Any = self.numbers[start:end]  # writable: of others the address takes long to find
         return self.setdefault(row, Tensor.held(np.ndarray(extents, dtype, own), element, shape))
 
 
@@ -97,8 +97,9 @@ class Results:
         """A tensor for each large result, its address in the table; the numbers are not yet set."""
         values = Answer(self)
         for result in self.large:
-            array, words[result.slot] = _large(result, keeps)
-            values[result.row] = Tensor.held(array, result.element, result.shape)
+            array, address = _large(result, keeps)
+            tensor = values[result.row] = Tensor.held(array, result.element, result.shape)
+            tensor.address = words[result.slot] = address  # a later call need not look for it
         return values
 
     def stacked(self, words: ctypes.Array[ctypes.c_uint64], to_stride: int, steps: int) -> dict[int, Tensor]:
