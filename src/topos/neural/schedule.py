@@ -68,7 +68,7 @@ def stairs(rate: float, every: int, factor: float = 0.1) -> Schedule:
     def at(step: int) -> float:
         reached = float(rate)
         for _ in range(step // every):
-            reached *= factor  # a power's last bit would be the C library's
+            reached *= factor
         return reached
 
     return at
