@@ -46,7 +46,7 @@ PLUMBING = {
     "Entry": {"replaced"},
     "Gradients": {"get"},
     "Network": {"spec"},
-    "Plan": {"spec"},
+    "Plan": {"prefix"},
     "Opcode": {"derivative", "facts", "result_element", "result_shape"},
     "Recordable": {"mark", "reset"},
     "Services": {"add"},

@@ -42,8 +42,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 import fetch  # noqa: E402
 
 KINDS = [
-    *("Activities", "Animals & Nature", "Flags", "Food & Drink", "Objects"),
-    *("People & Body", "Smileys & Emotion", "Symbols", "Travel & Places"),
+    "Activities",
+    "Animals & Nature",
+    "Flags",
+    "Food & Drink",
+    "Objects",
+    "People & Body",
+    "Smileys & Emotion",
+    "Symbols",
+    "Travel & Places",
 ]
 CELL, SIDE = 34, 32
 """A cell of the sheet has a border of one pixel."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import names as given
 import numpy as np
-from names import CLASSES, LETTERS
+from names import CLASSES, LETTERS, UNIFORM
 
 from topos import Tape, detach
 
@@ -72,7 +72,7 @@ def main(steps: int = 400, batch: int = 1024, rate: float = 20.0, limit: int | N
     # An eager tensor speaks the same operations as a recorded value.
     learned = state.of(scores).log_softmax(1).numpy()
     learned_loss, counted_loss = -learned[before, after].mean(), -counted[before, after].mean()
-    print(f"over all pairs: uniform {np.log(CLASSES):.4f}, learned {learned_loss:.4f}, counted {counted_loss:.4f}")
+    print(f"over all pairs: uniform {UNIFORM:.4f}, learned {learned_loss:.4f}, counted {counted_loss:.4f}")
     for start in ".qn":
         print(f"after {start}   learned  {likeliest(learned, start)}")
         print(f"          counted  {likeliest(counted, start)}")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import names as given
 import numpy as np
-from names import CLASSES, LETTERS
+from names import CLASSES, LETTERS, UNIFORM
 from tqdm import tqdm
 
 from topos import Plan, State, Symbol, Tape, Value, detach
@@ -145,19 +145,19 @@ def draw(path: Path, step_losses: np.ndarray, dev_losses: list[tuple[int, float]
     import matplotlib.pyplot as plt
 
     window = max(1, len(step_losses) // 40)
-    smooth = np.convolve(step_losses, np.full(window, 1 / window), mode="valid")
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     steps = np.arange(1, len(step_losses) + 1)
     axes.plot(steps, step_losses, color="#b8cbe0", linewidth=0.5, label="one batch")
+    smooth = given.smooth(step_losses, window)
     axes.plot(steps[window - 1 :], smooth, color="#1f5a99", linewidth=1.8, label=f"mean of the last {window}")
     curve = axes.plot(
         *zip(*dev_losses, strict=True), "o-", color="#c2571a", linewidth=1.2, markersize=5, label="held out"
     )
     curve[0].set_clip_on(False)  # the last point stands on the edge
-    axes.axhline(math.log(CLASSES), color="#555555", linestyle="--", linewidth=1)
+    axes.axhline(UNIFORM, color="#555555", linestyle="--", linewidth=1)
     axes.annotate(
-        f"uniform: ln {CLASSES} = {math.log(CLASSES):.4f}",
-        (len(steps), math.log(CLASSES)),
+        f"uniform: ln {CLASSES} = {UNIFORM:.4f}",
+        (len(steps), UNIFORM),
         xytext=(0, 5),
         textcoords="offset points",
         horizontalalignment="right",
@@ -214,7 +214,7 @@ def main(
     seen = slice(len(dev[1]))
     train_loss = mean_loss(language, contexts[seen], targets[seen], measure_batch)
     names = sampled_names(language, count=10, seed=seed)
-    print(f"loss per letter: uniform {math.log(CLASSES):.4f}, train {train_loss:.4f}, dev {dev_losses[-1][1]:.4f}")
+    print(f"loss per letter: uniform {UNIFORM:.4f}, train {train_loss:.4f}, dev {dev_losses[-1][1]:.4f}")
     print(f"sampled names:   {', '.join(names)}")
     draw(Path(picture), step_losses, dev_losses)
     print(f"loss curve:      {picture}")

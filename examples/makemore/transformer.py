@@ -24,6 +24,7 @@ from topos import (
     LayerNorm,
     Linear,
     Module,
+    Positions,
     Tape,
     Value,
     causal_mask,
@@ -64,19 +65,16 @@ class Transformer(Module):
 
     def __init__(self, tape: Tape, width: int, heads: int, blocks: int, seed: int) -> None:
         self.letters = Embedding(tape, CLASSES, width, init.normal(seed, 0.02), name="letters")
-        self.places = tape.parameter(init.normal(seed + 1, 0.02)([PLACES, width], tape.element), name="places")
+        self.places = Positions(tape, PLACES, width, init.normal(seed + 1, 0.02), name="places")
         self.blocks = [Block(tape, width, heads, seed + 2 + 4 * at, f"blocks.{at}") for at in range(blocks)]
         self.norm = LayerNorm(tape, width, name="norm")
 
     def express(self, ids: Value, batch: int) -> Value:
-        letters = self.letters(ids)  # [batch * places, width]
-        places = ids.tape.resolve(self.places)
-        width = places.shape[1]
-        x = letters.reshape([batch, PLACES, width]) + places.broadcast_along(0, batch)
+        x = self.places(self.letters(ids, [batch, PLACES]))
         for block in self.blocks:
             x = block(x)
-        table = ids.tape.resolve(self.letters.table)  # the letters that were read are the ones that are scored
-        return self.norm(x).reshape([batch * PLACES, width]) @ table.transpose()
+        scores = self.letters.score(self.norm(x))  # the letters that were read are the ones that are scored
+        return scores.reshape([batch * PLACES, CLASSES])
 
 
 class Trained(NamedTuple):

@@ -8,6 +8,7 @@ import pytest
 from topos import (
     Activation,
     BatchNorm,
+    Embedding,
     KinshipError,
     Linear,
     Mlp,
@@ -155,3 +156,15 @@ def test_branches_are_added_left_to_right() -> None:
 def test_extents_that_are_none(options) -> None:
     with pytest.raises(ShapeError, match=r"^fc: Linear wants "):
         Linear(Tape(), **{"inputs": 2, "outputs": 2} | options, init=drawn, name="fc")
+
+
+def test_a_last_axis_of_zero_is_a_sum_of_nothing() -> None:
+    """A row of no numbers is a row: the leading axes stay, and the bias alone is left."""
+    tape = Tape()
+    x = tape.input(shape=[3, 4, 0])
+    y = Linear(tape, 0, 2, drawn, bias=ones)(x).symbol()
+    scores = Embedding(tape, 5, 0, drawn).score(x).symbol()
+    network = tape.into_network()
+    run = network.forward(network.parameters())
+    assert_same_bits(run.of(y), np.ones((3, 4, 2), np.float32))
+    assert_same_bits(run.of(scores), np.zeros((3, 4, 5), np.float32))

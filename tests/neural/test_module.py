@@ -107,7 +107,7 @@ def test_what_cannot_be_walked() -> None:
     message = "module: more.2 is a live value, put there after the assignment; assign the whole list or dict"
     with pytest.raises(KinshipError) as caught:
         parameters(model)
-    assert str(caught.value) == f"'{message}'" or message in str(caught.value)
+    assert str(caught.value) == message
     model.more = [model]
     with pytest.raises(KinshipError, match=r"module: more\.0 holds itself"):
         parameters(model)

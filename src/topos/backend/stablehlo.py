@@ -11,7 +11,17 @@ from topos.backend.formula import Formula
 from topos.backend.task import Declined, Stretch
 from topos.element import bf16, f32, f64
 
+NOT_INSTALLED = "not installed: XLA comes with jax: pip install topos-stack[xla]"
 INSTRUCTIONS = Formula.GEMM, Formula.MAP, Formula.SUM, Formula.REDUCE, Formula.MOVE, Formula.INDEX, Formula.FOLD
+
+
+def jax_version() -> str | None:
+    """The version of jax that is there, without importing it; `None` where there is none."""
+    metadata = import_module("importlib.metadata")
+    try:
+        return str(metadata.version("jax"))
+    except metadata.PackageNotFoundError:
+        return None
 
 
 class StableHlo(Backend):
@@ -23,11 +33,8 @@ class StableHlo(Backend):
 
     def found(self) -> Status:
         """Whether jax is there, which has XLA; it is imported when something is compiled."""
-        metadata = import_module("importlib.metadata")
-        try:
-            return Status(True, f"XLA, which comes with jax {metadata.version('jax')}")
-        except metadata.PackageNotFoundError:
-            return Status(False, "not installed: XLA comes with jax: pip install topos-stack[xla]")
+        version = jax_version()
+        return Status(False, NOT_INSTALLED) if version is None else Status(True, f"XLA, which comes with jax {version}")
 
     def coverage(self, formula: Formula) -> Coverage | None:
         return Coverage(Fidelity.ENVELOPE, (f32, f64, bf16)) if formula in INSTRUCTIONS else None

@@ -79,7 +79,7 @@ def layout(spec: Spec, length: int, mesh: Any, shardings: Any, is_shardy: bool =
         raise EmissionError(
             f"emit_stablehlo: shardings wants a mapping from symbols or names to axes, got {type(shardings).__name__}"
         )
-    given = {row: position for row, position in arguments(spec, range(length))}
+    given = {row for row, _ in arguments(spec, range(length))}
     cuts: dict[int, Cuts] = {}
     for key, sharding in (shardings or {}).items():
         row = _row(spec, length, key)

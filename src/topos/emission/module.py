@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from topos.emission.attributes import PLAIN, Attributes, carried
 from topos.emission.elementwise import cast, elementwise
 from topos.emission.indexing import gather, matmul, scatter
 from topos.emission.movement import MOVEMENT
 from topos.emission.raises import RAISES, Raising, elected
 from topos.emission.reductions import REDUCTIONS
-from topos.emission.signs import UNSIGNED, Signs, carried
 from topos.emission.site import Operand, Picks, Site, type_of
 from topos.emission.sources import argument, arguments, source
 from topos.emission.text import Named, Writer
@@ -39,20 +39,20 @@ def emitted(
     entry: Entry,
     raises: bool | Iterable[str] = True,
     locations: bool = False,
-    signs: Signs = UNSIGNED,
+    attributes: Attributes = PLAIN,
 ) -> str:
     """The module of a schedule over the first `length` rows: what `Plan.emit_stablehlo` promises.
 
     Raises `EmissionError` that names the first node which cannot be written.
     """
-    return _Module(spec, locations, elected(spec, length, rows, entry, raises), signs).text(rows, entry)
+    return _Module(spec, locations, elected(spec, length, rows, entry, raises), attributes).text(rows, entry)
 
 
 class _Module:
     """A module in the making: what each row is called in the text."""
 
-    def __init__(self, spec: Spec, locations: bool, election: Election, signs: Signs) -> None:
-        self._spec, self._locations, self._signs = spec, locations, signs
+    def __init__(self, spec: Spec, locations: bool, election: Election, attributes: Attributes) -> None:
+        self._spec, self._locations, self._attributes = spec, locations, attributes
         self._election, self._raised, self._handed = election, election.moments, election.handed
         self._writer = Writer()
         self._words = Words(self._writer)
@@ -72,20 +72,19 @@ class _Module:
             else:
                 self._values[row] = self._placed(row, source, self._words, given.get(row))
         results = [self._result(row) for row in outputs(entry)]
-        signs = self._signs
+        attributes = self._attributes
         signature = ", ".join(
-            f"{value.name}: {value.tensor}{sign}{self._location(row)}"
-            for (row, value), sign in zip(given.items(), signs.of_arguments(given, entry), strict=True)
+            f"{value.name}: {value.tensor}{attribute}{self._location(row)}"
+            for (row, value), attribute in zip(given.items(), attributes.of_arguments(given, entry), strict=True)
         )
-        answered = ", ".join(
-            f"{value.tensor}{sign}" for value, sign in zip(results, signs.of_results(results, entry), strict=True)
-        )
+        beside = attributes.of_results(results, entry)
+        answered = ", ".join(f"{value.tensor}{attribute}" for value, attribute in zip(results, beside, strict=True))
         types = ", ".join(value.tensor for value in results)
         names = ", ".join(value.name for value in results)
         return "\n".join(
             [
                 "module @topos {",
-                *signs.header(),
+                *attributes.header(),
                 f"  func.func @main({signature}) -> ({answered}) {{",
                 *self._writer.lines,
                 f"    return {names} : {types}" if results else "    return",

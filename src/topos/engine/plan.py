@@ -135,8 +135,8 @@ class Plan:
 
     # reading
     @property
-    def spec(self) -> tuple[Spec, int]:
-        """The spec and how many of its rows it covers: for later stages."""
+    def prefix(self) -> tuple[Spec, int]:
+        """The spec and how many of its rows the plan covers: for later stages."""
         return self._spec, self._length
 
     def nodes(self) -> list[Node]:
@@ -212,9 +212,10 @@ class Plan:
         `{weight: (None, "data")}`: in Shardy's words, or without `shardy` in older ones. Raises `EmissionError` that
         names the node for what cannot be written.
         """
-        emission = import_module("topos.emission")
-        signs = emission.Signs(emission.layout(self._spec, self._length, mesh, shardings, shardy))
-        return str(emission.emitted(self._spec, self._length, self._rows, self.entry, raises, locations, signs))
+        attributes = import_module("topos.emission.attributes")
+        asked = attributes.laid_out(self._spec, self._length, mesh, shardings, shardy)
+        emitted = import_module("topos.emission.module").emitted
+        return str(emitted(self._spec, self._length, self._rows, self.entry, raises, locations, asked))
 
     def profile(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Any:
         """Where the time of a native run goes, group by group; against a State, that of a step on a copy of it.

@@ -13,7 +13,10 @@ from topos.tensor import Tensor
 
 
 def checked_steps(spec: Spec, entry: Entry, steps: Any) -> int:
-    """The number of steps that an `advance` asks for. Raises where it is none, or where no step has such results."""
+    """The number of steps that an `advance` asks for.
+
+    Raises `FeedError` where that is none, `ShapeError` where no run of several steps has such results.
+    """
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
         raise FeedError(f"advance: steps must be an integer of at least 1, got {steps!r}")
     if entry.backward:

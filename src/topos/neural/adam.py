@@ -42,7 +42,7 @@ class Adam(Optimizer):
         power1, power2 = counts["power1"] * self.beta1, counts["power2"] * self.beta2
         scale, length = one / (one - power2).sqrt(), rate / (one - power1)
         rests = {"rest1": one - self.beta1, "rest2": one - self.beta2}  # of the decays as the element holds them
-        return {"power1": power1, "power2": power2, "scale": scale, "length": length, "rate": rate, **rests}
+        return {"power1": power1, "power2": power2, "scale": scale, "length": length, **rests}
 
     def update(self, weight: Any, gradient: Any, kept: Numbers, common: Numbers) -> tuple[Any, dict[str, Any]]:
         parts = ("rest1", "rest2", "scale", "length")

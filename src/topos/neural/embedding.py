@@ -8,6 +8,7 @@ from topos.element import Element
 from topos.graph import Tape, Value
 from topos.neural.module import Module
 from topos.neural.options import extent
+from topos.neural.rows import expect_width, flat, unflat
 from topos.neural.sources import Init, Sources
 from topos.shape import Shape
 
@@ -44,9 +45,5 @@ class Embedding(Module):
     def score(self, x: Value) -> Value:
         """How much each row of the last axis is like each row of the table: `[..., width]` to `[..., vocab]`."""
         table = self.resolve(self.table, like=x)
-        vocab, width = table.shape
-        if not x.shape.rank or x.shape[-1] != width:
-            raise self.refusal(f"wants a last axis of {width}, got {x.shape}")
-        rows = x if x.shape.rank == 2 else x.reshape([x.shape.volume // width if width else 0, width])
-        scores = rows @ table.transpose()
-        return scores if x.shape.rank == 2 else scores.reshape([*x.shape[:-1], vocab])
+        expect_width(self.refusal, x, table.shape[1])
+        return unflat(flat(x) @ table.transpose(), like=x)

@@ -12,6 +12,7 @@ from topos.neural.activation import Activation
 from topos.neural.carried import expect_parts
 from topos.neural.module import Module
 from topos.neural.options import bias_start, extent
+from topos.neural.rows import expect_width, flat, unflat
 from topos.neural.sources import Init, Sources
 
 
@@ -45,14 +46,11 @@ class Linear(Module):
 
     def express(self, x: Value) -> Value:
         weight = self.resolve(self.weight, like=x)
-        inputs, outputs = weight.shape
-        if not x.shape.rank or x.shape[-1] != inputs:
-            raise self.refusal(f"wants a last axis of {inputs}, got {x.shape}")
-        rows = x if x.shape.rank == 2 else x.reshape([x.shape.volume // inputs if inputs else 0, inputs])
-        y = rows @ weight
+        expect_width(self.refusal, x, weight.shape[0])
+        y = flat(x) @ weight
         if self.bias is not None:
             y = y + self.resolve(self.bias, like=x).broadcast_along(0, y.shape[0])
-        return y if x.shape.rank == 2 else y.reshape([*x.shape[:-1], outputs])
+        return unflat(y, like=x)
 
 
 class Mlp(Module):

@@ -7,6 +7,7 @@ from topos.graph import Tape, Value
 from topos.neural.init import constant
 from topos.neural.module import Module
 from topos.neural.options import divides, extent, number
+from topos.neural.rows import expect_width
 from topos.neural.sources import Sources
 
 
@@ -36,9 +37,7 @@ class LayerNorm(Module):
 
     def express(self, x: Value) -> Value:
         gain, bias = self.resolve(self.gain, like=x), self.resolve(self.bias, like=x)
-        width = gain.shape[0]
-        if not x.shape.rank or x.shape[-1] != width:
-            raise self.refusal(f"wants a last axis of {width}, got {x.shape}")
+        expect_width(self.refusal, x, gain.shape[0])
         normal = normalised(x, x.shape.rank - 1, self.epsilon)
         return normal * gain.broadcast_to(x.shape) + bias.broadcast_to(x.shape)
 
@@ -67,8 +66,7 @@ class RmsNorm(Module):
     def express(self, x: Value) -> Value:
         gain = self.resolve(self.gain, like=x)
         width = gain.shape[0]
-        if not x.shape.rank or x.shape[-1] != width:
-            raise self.refusal(f"wants a last axis of {width}, got {x.shape}")
+        expect_width(self.refusal, x, width)
         axis = x.shape.rank - 1
         root = ((x * x).mean_along(axis) + self.epsilon).sqrt()
         return x / root.broadcast_along(axis, width) * gain.broadcast_to(x.shape)

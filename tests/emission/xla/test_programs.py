@@ -94,11 +94,11 @@ def test_without_the_extra_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPa
 
     network, root = Tape.record(lambda tape: tape.parameter(2.0) * 2.0)
     monkeypatch.setattr(client, "import_module", absent)
-    monkeypatch.setattr(client, "installed", lambda: None)
+    monkeypatch.setattr(client, "jax_version", lambda: None)
     with pytest.raises(BackendUnavailable) as caught:
         xla.compile(network.entry(root).lower())
     assert str(caught.value) == "xla: not installed: XLA comes with jax: pip install topos-stack[xla]"
-    monkeypatch.setattr(client, "installed", lambda: "0.10.2")
+    monkeypatch.setattr(client, "jax_version", lambda: "0.10.2")
     with pytest.raises(BackendUnavailable) as caught:
         xla.processes()
     assert str(caught.value) == "xla: setup failed: No module named 'jax'"

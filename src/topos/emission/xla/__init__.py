@@ -37,5 +37,5 @@ def compile(
     """
     if not isinstance(plan, Plan):
         raise BackendUnavailable(f"xla: compile wants a Plan (entry.lower()), got {type(plan).__name__}")
-    lay = layout(*plan.spec, mesh, shardings, shardy)
+    lay = layout(*plan.prefix, mesh, shardings, shardy)
     return Executable(plan, lay, devices(platform, None if lay is None else lay.axes))

@@ -8,23 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from topos.backend.stablehlo import NOT_INSTALLED, jax_version
 from topos.element.element import Array
 from topos.errors import BackendUnavailable, EngineError, SettingError
-
-EXTRA = "not installed: XLA comes with jax: pip install topos-stack[xla]"
-
-
-def installed() -> str | None:
-    """The version of jax that is there, without importing it."""
-    try:
-        return metadata.version("jax")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _module(name: str) -> Any:
@@ -32,7 +23,7 @@ def _module(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        reason = EXTRA if installed() is None else f"setup failed: {error}"
+        reason = NOT_INSTALLED if jax_version() is None else f"setup failed: {error}"
         raise BackendUnavailable(f"xla: {reason}") from None
 
 

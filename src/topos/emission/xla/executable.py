@@ -32,7 +32,7 @@ class Executable:
     def __init__(self, plan: Plan, layout: Layout | None, devices: Devices) -> None:
         self.plan = plan
         self._layout, self._devices = layout, devices
-        self._spec, self._length = plan.spec
+        self._spec, self._length = plan.prefix
         entry = plan.entry
         _expect_plain(entry)
         readable = frozenset(symbol.index for symbol in entry.results)

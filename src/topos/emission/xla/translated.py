@@ -6,9 +6,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from topos.emission.attributes import Attributes, carried
 from topos.emission.mesh import Layout, extents
 from topos.emission.module import emitted
-from topos.emission.signs import Signs, carried
 from topos.emission.sources import argument, arguments
 from topos.emission.words import DTYPES
 from topos.emission.xla.client import Devices, Place, fetched, wait
@@ -32,7 +32,7 @@ class Translated:
         self._computed = [symbol.index for symbol in entry.results]
         self._carried = [source.index for source in carried(entry)]
         rows = schedule(spec.rows, [*self._computed, *(after.index for after in entry.carry.values())])
-        self.text = emitted(spec, length, rows, entry, signs=Signs(layout, donates=True))
+        self.text = emitted(spec, length, rows, entry, attributes=Attributes(layout, donates=True))
         self.arguments = [row for row, _ in arguments(spec, rows)]
         named = {row: argument(spec, row, 0) for row in self.arguments}
         self._places = {row: self._place(row, DTYPES[value.type]) for row, value in named.items()}

@@ -1,17 +1,18 @@
-"""What stands beside the arguments and results of a module: where they lie, and whose memory they may take."""
+"""The attributes of a module's arguments and results: where they lie, and whose memory they may take."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from topos.emission.mesh import Layout
+from topos.emission.mesh import Layout, layout
 from topos.emission.text import Named
 from topos.engine.entry import Entry
 from topos.graph import Symbol
+from topos.graph.spec import Spec
 
 
-class Signs(NamedTuple):
+class Attributes(NamedTuple):
     """`layout` says how sources are cut over devices; with `donates`, what replaces a source takes its memory."""
 
     layout: Layout | None = None
@@ -42,7 +43,12 @@ class Signs(NamedTuple):
         return [_braced([layout.attribute_of(row, value.shape)]) for row, value in zip(rows, answered, strict=True)]
 
 
-UNSIGNED = Signs()
+PLAIN = Attributes()
+
+
+def laid_out(spec: Spec, length: int, mesh: Any, shardings: Any, is_shardy: bool) -> Attributes:
+    """The attributes of a module for a mesh, where one is named, as `layout` checks it."""
+    return Attributes(layout(spec, length, mesh, shardings, is_shardy))
 
 
 def carried(entry: Entry) -> list[Symbol]:
@@ -50,6 +56,6 @@ def carried(entry: Entry) -> list[Symbol]:
     return sorted(entry.carry, key=lambda source: source.index)
 
 
-def _braced(*signs: list[str]) -> str:
-    listed = [sign for some in signs for sign in some]
+def _braced(*attributes: list[str]) -> str:
+    listed = [attribute for some in attributes for attribute in some]
     return f" {{{', '.join(listed)}}}" if listed else ""
