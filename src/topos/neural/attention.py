@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from topos.element import Element, f32
+from topos.errors import ShapeError
 from topos.graph import Value
 from topos.neural.options import extent, refusing
 from topos.op import where as chosen
@@ -41,9 +42,9 @@ def scaled_dot_product(
     _fit(query, key, value)
     scores = query @ key.transpose() * (1 / sqrt(query.shape[-1]) if scale is None else scale)
     if mask is not None:
-        scores = scores + _beside(scores, mask).broadcast_to(scores.shape)
+        scores = scores + _beside(scores, mask, "mask")
     if where is not None:
-        scores = chosen(_beside(scores, where).broadcast_to(scores.shape), scores, float("-inf"))
+        scores = chosen(_beside(scores, where, "where"), scores, float("-inf"))
     return scores.softmax(-1) @ value
 
 
@@ -62,14 +63,19 @@ def _listed(shapes: Any) -> str:
     return ", ".join(map(str, shapes))
 
 
-def _beside(scores: Value, mask: Any) -> Value:
-    """A mask as a value of the scores' element; a payload becomes a constant."""
+def _beside(scores: Value, mask: Any, name: str) -> Value:
+    """A mask as a value of the scores' shape and element; a payload becomes a constant."""
     assert scores.element is not None
     if isinstance(mask, Value):
-        return mask.to(scores.element)
-    if isinstance(mask, Tensor):
-        mask = mask.convert(scores.element)
-    return scores.tape.leaf(mask, element=scores.element)
+        beside = mask.to(scores.element)
+    else:
+        payload = mask.convert(scores.element) if isinstance(mask, Tensor) else mask
+        beside = scores.tape.leaf(payload, element=scores.element)
+    try:
+        return beside.broadcast_to(scores.shape)
+    except ShapeError:
+        wanted = f"wants a {name} that spreads to [..., tokens, places], {scores.shape}, got {beside.shape}"
+        raise refusing("scaled_dot_product")(wanted) from None
 
 
 def _extent(given: int) -> int:

@@ -29,12 +29,11 @@ class Embedding(Module):
         self.table = sources.parameter("table", extents, init, element)
 
     def express(self, ids: Value, shape: Iterable[int] | None = None) -> Value:
-        tape = ids.tape
-        table = tape.resolve(self.table)
+        table = self.resolve(self.table, like=ids)
         vocab, width = table.shape
         if ids.element is not None or ids.shape[1] != vocab:
             raise self.refusal(f"wants a selection of {vocab} classes, got {ids}")
-        rows = table.gather(ids).to(tape.element)
+        rows = table.gather(ids).to(ids.tape.element)
         if shape is None:
             return rows
         if Shape(shape).volume != rows.shape[0]:

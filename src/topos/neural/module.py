@@ -68,7 +68,15 @@ class Module:
             cls.__init__ = _whole_or_nothing(cls.__init__)  # type: ignore[method-assign]
 
     def resolve(self, symbol: Symbol | Value, like: Value) -> Value:
-        """What a symbol of the module names on the tape of `like`, cast to its element where it is of another."""
+        """What a symbol of the module names on the tape of `like`, cast to its element where it is of another.
+
+        Raises `KinshipError` where `like` is no value: numbers are fed to an input, and not given to a module.
+        """
+        if not isinstance(like, Value):
+            raise KinshipError(
+                f"{self.called} wants a value of a tape, got {type(like).__name__}; "
+                "numbers are fed to a tape.input, ids to a tape.selection"
+            )
         value = like.tape.resolve(symbol)
         return value if like.element is None else value.to(like.element)
 

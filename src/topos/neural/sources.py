@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from topos.element import Element
-from topos.errors import KinshipError
+from topos.errors import KinshipError, SettingError
 from topos.graph import Tape, Value
 from topos.shape import Shape
 
@@ -28,8 +28,13 @@ class Sources:
         self._kind = kind
 
     def parameter(self, name: str, shape: Iterable[int], init: Init, element: Element | None = None) -> Value:
-        """A parameter of `shape` that starts as `init` says; of the tape's element unless another is given."""
+        """A parameter of `shape` that starts as `init` says; of the tape's element unless another is given.
+
+        Raises `SettingError` where `init` is not a function.
+        """
         extents, number = Shape(shape), element or self.tape.element
+        if not callable(init):
+            raise SettingError(f"{self._kind}: wants an initialiser, such as init.kaiming(seed=1), got {init!r}")
         payload = self._keyed(init, name)(extents, number)
         return self.tape.parameter(payload, name=self.called(name), element=number)
 

@@ -42,7 +42,7 @@ def _mapping(part: Any, what: str) -> Mapping[Any, Any]:
     if callable(visit) and not isinstance(part, type):
         return dict(visit())
     hint = "; detach it before sealing" if hasattr(part, "symbol") else ""
-    raise CheckpointError(f"{what}: wants symbols, got {type(part).__name__}{hint}")
+    raise CheckpointError(f"{what}: wants symbols, numbers or texts, got {type(part).__name__}{hint}")
 
 
 def _pairs(part: Mapping[Any, Any], network: Network, what: str) -> list[list[Any]]:
