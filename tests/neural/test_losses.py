@@ -10,6 +10,7 @@ from mpmath import mp
 
 from topos import (
     Formula,
+    KinshipError,
     Numerics,
     SettingError,
     ShapeError,
@@ -453,6 +454,13 @@ def test_more_rows_than_the_element_counts_exactly() -> None:
     tape = Tape(bf16)
     loss = cross_entropy(tape.input(shape=[257, 3]), tape.selection([257], 3))
     assert loss.element is bf16
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, binary_cross_entropy, mean_squared_error, mean_absolute_error, huber])
+def test_arrays_are_no_operands(loss: Callable[..., Any]) -> None:
+    with pytest.raises(KinshipError) as caught:
+        loss(np.zeros([2, 3]), np.zeros([2, 3]))
+    assert str(caught.value) == f"{loss.__name__}: wants a tensor or a value, got ndarray; Tensor(numbers) makes one"
 
 
 def test_a_node_tells_which_loss_recorded_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from topos.errors import SettingError, ShapeError
+from topos.errors import KinshipError, SettingError, ShapeError
 from topos.graph import Symbol, Value
 from topos.op import Composites, Recordable
 from topos.shape import Shape
@@ -32,6 +32,7 @@ def cross_entropy(logits: Operand, target: Any, *, weights: Any = None, smoothin
     """
     if not 0 <= smoothing <= 1:
         raise SettingError(f"cross_entropy: smoothing must be in [0, 1], got {smoothing!r}")
+    _expect_recordable(logits, "cross_entropy")
     if not logits.shape.rank:
         raise ShapeError("cross_entropy: wants logits [..., classes], got []")
     target = _target(logits, target)
@@ -113,7 +114,13 @@ def _placed(x: Any, other: Any) -> Any:
     return x.tape.leaf(other, element=x.element) if isinstance(x, Value) and isinstance(other, Tensor) else other
 
 
+def _expect_recordable(x: Any, rule: str) -> None:
+    if not isinstance(x, Recordable):
+        raise KinshipError(f"{rule}: wants a tensor or a value, got {type(x).__name__}; Tensor(numbers) makes one")
+
+
 def _like(prediction: Any, target: Any, rule: str) -> Any:
+    _expect_recordable(prediction, rule)
     target = _beside(prediction, target)
     if target.shape != prediction.shape:
         raise ShapeError(f"{rule}: shapes must be equal, got prediction {prediction.shape} and target {target.shape}")
