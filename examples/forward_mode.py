@@ -216,8 +216,8 @@ def main() -> dict[str, Compared]:
         print(f"  eager forward mode = recorded forward mode    {told(found.eager_is_recorded)}")
         print(f"  slope = contracted reverse gradient           {told(found.slope_is_gradient)}")
         print(f"  Hessian-vector products by three routes       {told(found.products_are_equal)}")
-        print(f"  largest distance between the modes            {found.distance:g} units of the last place")
-    print(f"the bound on the network is {BOUND:g} units; on the polynomial every bit must agree")
+        print(f"  largest distance between the modes            {found.distance:g} ulp")
+    print(f"the bound on the network is {BOUND:g} ulp; on the polynomial every bit must agree")
     return compared
 
 

@@ -147,7 +147,7 @@ def _code(name: str, thing: Any) -> str:
     if inspect.isclass(thing) and issubclass(thing, BaseException | enum.Enum):
         bases = [base.__name__ for base in thing.__bases__ if base is not enum.Enum]
         return f"`{name}({', '.join(bases)})`: " if bases else ""
-    if inspect.isclass(thing) and name not in MADE_BY_CALLERS and not issubclass(thing, topos.Module):
+    if inspect.isclass(thing) and name not in MADE_BY_CALLERS and not issubclass(thing, topos.Module | topos.Optimizer):
         return ""
     return f"`{name}{signature(thing)}`: "
 

@@ -169,6 +169,9 @@ REFUSED = {
     "scaled_dot_product: wants a value for each key, got [3, 4] and [2, 4]": lambda t: scaled_dot_product(
         x_of(t, 3, 4), x_of(t, 3, 4), x_of(t, 2, 4)
     ),
+    "scaled_dot_product: wants a where that spreads to [..., tokens, places], [3, 3], got [2, 2]": lambda t: (
+        scaled_dot_product(*[x_of(t, 3, 4)] * 3, where=causal_mask(2))
+    ),
     "a: Attention wants heads that divide the width, got 3 of 8": lambda t: Attention(t, 8, 3, drawn, name="a"),
     "a: Attention wants groups that divide the heads, got 3 of 4": lambda t: Attention(
         t, 8, 4, drawn, groups=3, name="a"

@@ -379,10 +379,10 @@ def test_what_no_file_holds_is_refused_and_the_old_file_left(tmp_path: Path) -> 
     refused: dict[str, Callable[[], Any]] = {
         "save: wants a Network, got Tape; seal it: tape.into_network()": lambda: save(path, Tape()),  # type: ignore[arg-type]
         "save: wants a Network, got str": lambda: save(path, "x"),  # type: ignore[arg-type]
-        "names['a'][0]: wants symbols, got Value; detach it before sealing": lambda: save(
+        "names['a'][0]: wants symbols, numbers or texts, got Value; detach it before sealing": lambda: save(
             path, network, names={"a": [live]}
         ),
-        "names: wants symbols, got Tensor": lambda: save(path, network, names=Tensor(1.0)),
+        "names: wants symbols, numbers or texts, got Tensor": lambda: save(path, network, names=Tensor(1.0)),
         "entry 'e': asks for backends, which no file holds; ask for them after loading": lambda: save(
             path, network, entries={"e": network.entry(loss).backends([])}
         ),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from topos.element import Element, f32
+from topos.errors import ShapeError
 from topos.graph import Symbol, Value
 from topos.neural.options import extent, operand, refusing
 from topos.op import where as chosen
@@ -41,9 +42,9 @@ def scaled_dot_product(
     _fit(query, key, value)
     scores = query @ key.transpose() * (1 / sqrt(query.shape[-1]) if scale is None else scale)
     if mask is not None:
-        scores = scores + _beside(scores, mask).broadcast_to(scores.shape)
+        scores = scores + _beside(scores, mask, "mask")
     if where is not None:
-        scores = chosen(_beside(scores, where).broadcast_to(scores.shape), scores, float("-inf"))
+        scores = chosen(_beside(scores, where, "where"), scores, float("-inf"))
     return scores.softmax(-1) @ value
 
 
@@ -64,14 +65,20 @@ def _listed(shapes: Any) -> str:
     return ", ".join(map(str, shapes))
 
 
-def _beside(scores: Any, mask: Any) -> Any:
-    """A mask beside the scores, of their element; where these are recorded a payload becomes a constant."""
+def _beside(scores: Any, mask: Any, name: str) -> Any:
+    """A mask of the scores' shape and element; where these are recorded a payload becomes a constant."""
     if isinstance(mask, Symbol) and isinstance(scores, Value):
         mask = scores.tape.resolve(mask)
     if isinstance(mask, Value):
-        return mask.to(scores.element)
-    mask = mask.convert(scores.element) if isinstance(mask, Tensor) else Tensor(mask, scores.element)
-    return scores.tape.leaf(mask, element=scores.element) if isinstance(scores, Value) else mask
+        beside = mask.to(scores.element)
+    else:
+        numbers = mask.convert(scores.element) if isinstance(mask, Tensor) else Tensor(mask, scores.element)
+        beside = scores.tape.leaf(numbers, element=scores.element) if isinstance(scores, Value) else numbers
+    try:
+        return beside.broadcast_to(scores.shape)
+    except ShapeError:
+        wanted = f"wants a {name} that spreads to [..., tokens, places], {scores.shape}, got {beside.shape}"
+        raise refusing("scaled_dot_product")(wanted) from None
 
 
 def _extent(given: int) -> int:

@@ -48,7 +48,10 @@ class BatchNorm(Module):
         self.variance = sources.input("variance", [channels], constant(1), element)
 
     def express(self, x: Value) -> Value:
-        raise RecordedError(f"{self.called}: call train(x), which answers (y, carry), or infer(x)")
+        raise RecordedError(
+            f"{self.called}: call train(x), which answers (y, carry), or infer(x); "
+            "a module that holds it overrides both"
+        )
 
     def train(self, x: Value) -> tuple[Value, dict[Value, Value]]:
         rows = self._rows(x)

@@ -35,7 +35,7 @@ class Embedding(Module):
         vocab, width = table.shape
         if ids.element is not None or ids.shape[1] != vocab:
             raise self.refusal(f"wants a selection of {vocab} classes, got {ids}")
-        rows = table.gather(ids).to(tape.element)
+        rows = table.gather(ids).to(ids.tape.element)
         if shape is None:
             return rows
         if Shape(shape).volume != rows.shape[0]:

@@ -11,6 +11,7 @@ import numpy as np
 from topos.element import f64
 from topos.engine import Numerics
 from topos.errors import SettingError
+from topos.shape import Shape
 from topos.tensor import Tensor
 
 GAMMA = 0x9E3779B97F4A7C15
@@ -39,7 +40,8 @@ class Stream:
         try:
             self.seed = operator.index(seed) & _WORD
         except TypeError:
-            raise SettingError(f"seed: wants an integer, got {seed!r}") from None
+            hint = "; a seed makes the initialiser: init.kaiming(seed=1)" if isinstance(seed, Shape) else ""
+            raise SettingError(f"seed: wants an integer, got {seed!r}{hint}") from None
         self.position = position
 
     def integers(self, count: int) -> Array:

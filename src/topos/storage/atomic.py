@@ -30,7 +30,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(FileNotFoundError):  # who could read the old file can read the new one
             os.chmod(partial, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(partial, target)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename == partial:
+            error.filename = target  # what the caller asked for
         with suppress(OSError):
             os.unlink(partial)
         raise

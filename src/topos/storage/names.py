@@ -51,7 +51,7 @@ def _mapping(part: Any, what: str) -> Mapping[Any, Any]:
     if callable(visit) and not isinstance(part, type):
         return _by_path(visit(), what)
     hint = "; detach it before sealing" if hasattr(part, "symbol") else ""
-    raise CheckpointError(f"{what}: wants symbols, got {type(part).__name__}{hint}")
+    raise CheckpointError(f"{what}: wants symbols, numbers or texts, got {type(part).__name__}{hint}")
 
 
 def _by_path(pairs: Iterable[tuple[str, Any]], what: str) -> dict[str, Any]:

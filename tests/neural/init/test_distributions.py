@@ -87,6 +87,10 @@ def test_constants_are_rounded_once_and_stored_once() -> None:
         ),
         (lambda: init.kaiming(1, fan="both"), "init.kaiming: fan is 'inputs' or 'outputs', got 'both'"),
         (lambda: init.normal("x"), "seed: wants an integer, got 'x'"),  # type: ignore[arg-type]
+        (
+            lambda: init.kaiming(Shape([2, 3]), f32),  # type: ignore[arg-type]
+            "seed: wants an integer, got [2, 3]; a seed makes the initialiser: init.kaiming(seed=1)",
+        ),
         (lambda: init.normal(1).keyed().at(7), "init.normal: a path is a string, got 7"),  # type: ignore[arg-type]
     ],
 )
