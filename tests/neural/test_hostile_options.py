@@ -57,8 +57,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "Linear wants True, False or an initialiser for bias, got ndarray",
     ),
     "numbers for an initialiser": (
-        lambda: Linear(tape, 2, 2, np.zeros((2, 2)), name="a"),
-        "a: Linear wants an initialiser of its weight, got ndarray; see topos.init",
+        lambda: Linear(tape, 2, 2, 0.0, name="a"),
+        "a: Linear wants an initialiser of its weight, such as init.kaiming(seed=1), got 0.0",
     ),
     "an initialiser that answers another shape": (
         lambda: Linear(tape, 2, 3, lambda shape, element: np.zeros((3, 2)), name="b"),
@@ -111,19 +111,19 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "numbers for a layer": (
         lambda: Linear(tape, 2, 2, zeros, name="c")(np.zeros((3, 2))),
-        "c: Linear wants a value of a tape, got ndarray; tape.leaf and tape.input make one",
+        "c: Linear wants a value of a tape, got ndarray; numbers are fed to a tape.input, ids to a tape.selection",
     ),
     "a tensor for a norm": (
         lambda: BatchNorm(tape, 4).train(ones),
-        "BatchNorm wants a value of a tape, got Tensor; tape.leaf and tape.input make one",
+        "BatchNorm wants a value of a tape, got Tensor; numbers are fed to a tape.input, ids to a tape.selection",
     ),
     "numbers for ids": (
         lambda: Embedding(tape, 3, 2, zeros)(np.array([1])),
-        "Embedding wants a value of a tape, got ndarray; tape.leaf and tape.input make one",
+        "Embedding wants a value of a tape, got ndarray; numbers are fed to a tape.input, ids to a tape.selection",
     ),
     "numbers to attend": (
         lambda: attention(np.zeros((3, 4))),
-        "Attention wants a value of a tape, got ndarray; tape.leaf and tape.input make one",
+        "Attention wants a value of a tape, got ndarray; numbers are fed to a tape.input, ids to a tape.selection",
     ),
     "an array for a function of images": (
         lambda: conv2d(np.zeros((1, 1, 4, 4)), ones),

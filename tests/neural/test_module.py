@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from topos import (
-    Embedding,
     KinshipError,
     Linear,
     Module,
@@ -131,21 +130,10 @@ def test_a_module_without_a_form_of_its_own() -> None:
         Module()(1)
 
 
-@pytest.mark.parametrize("layer", [lambda tape: Linear(tape, 2, 2, drawn), lambda tape: Embedding(tape, 2, 2, drawn)])
-def test_numbers_are_not_given_to_a_module(layer) -> None:
-    module = layer(Tape())
-    with pytest.raises(KinshipError) as caught:
-        module(np.ones([2, 2]))
-    assert str(caught.value) == (
-        f"{type(module).__name__} wants a value of a tape, got ndarray; "
-        "numbers are fed to a tape.input, ids to a tape.selection"
-    )
-
-
 def test_a_number_is_no_initialiser() -> None:
     with pytest.raises(SettingError) as caught:
         Linear(Tape(), 2, 2, 0.1)
-    assert str(caught.value) == "Linear: wants an initialiser, such as init.kaiming(seed=1), got 0.1"
+    assert str(caught.value) == "Linear wants an initialiser of its weight, such as init.kaiming(seed=1), got 0.1"
 
 
 def test_training_and_after_are_the_same_unless_a_module_says_otherwise() -> None:

@@ -209,7 +209,7 @@ def test_an_error_on_the_way_leaves_the_old_file_and_nothing_else(
 def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         save_tensors(tmp_path / "nowhere" / "x", {"a": GRID})
-    assert caught.value.filename == str(tmp_path.resolve() / "nowhere" / "x")
+    assert caught.value.filename == str(tmp_path.resolve() / "nowhere")
     with pytest.raises(FileNotFoundError):
         load_tensors(tmp_path / "nowhere")
 

@@ -69,6 +69,7 @@ def _beside(scores: Any, mask: Any, name: str) -> Any:
     """A mask of the scores' shape and element; where these are recorded a payload becomes a constant."""
     if isinstance(mask, Symbol) and isinstance(scores, Value):
         mask = scores.tape.resolve(mask)
+    beside: Any
     if isinstance(mask, Value):
         beside = mask.to(scores.element)
     else:

@@ -81,7 +81,9 @@ class Module:
         """The tape of what a module is given. Raises `RecordedError` for numbers, which are on none."""
         if not isinstance(x, Value):
             kind = type(x).__name__
-            raise RecordedError(f"{self.called} wants a value of a tape, got {kind}; tape.leaf and tape.input make one")
+            raise RecordedError(
+                f"{self.called} wants a value of a tape, got {kind}; numbers are fed to a tape.input, ids to a tape.selection"
+            )
         return x.tape
 
     def visit(self) -> Iterator[tuple[str, Symbol]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from topos.element import Element
-from topos.errors import KinshipError, ShapeError
+from topos.errors import KinshipError, SettingError, ShapeError
 from topos.graph import Tape, Value
 from topos.shape import Shape
 from topos.tensor import Tensor
@@ -56,8 +56,8 @@ class Sources:
         """What an initialiser answers, which has to be of the shape that it was asked for."""
         extents, called = Shape(shape), f"{self.path}: {self._kind}" if self.path else self._kind
         if not callable(init):
-            raise KinshipError(
-                f"{called} wants an initialiser of its {name}, got {type(init).__name__}; see topos.init"
+            raise SettingError(
+                f"{called} wants an initialiser of its {name}, such as init.kaiming(seed=1), got {init!r:.60}"
             )
         payload = init(extents, element)
         found = Shape(payload.shape if isinstance(payload, Tensor) else np.shape(payload))

@@ -40,6 +40,7 @@ def xavier(seed: int, gain: float = 1.0, *, distribution: str = "uniform") -> Se
     are about linear at 0 (Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
     networks", 2010).
     """
+    Stream(seed)  # what is no seed is told before what is no gain: a shape stands for one where the seed was forgotten
     gain = expect_number("init.xavier", "gain", gain)
 
     def scale(fan: Fans, spread: float) -> float:
@@ -57,7 +58,7 @@ def kaiming(seed: int, gain: float = math.sqrt(2.0), *, fan: str = "inputs", dis
     """
     if fan not in ("inputs", "outputs"):
         raise SettingError(f"init.kaiming: fan is 'inputs' or 'outputs', got {fan!r}")
-
+    Stream(seed)
     gain = expect_number("init.kaiming", "gain", gain)
 
     def scale(found: Fans, spread: float) -> float:
