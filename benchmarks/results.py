@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "performance.json"
 COMPILATION = ROOT / "docs" / "compilation.json"
 EMISSION = ROOT / "docs" / "emission.json"
+DISTANCES = ROOT / "docs" / "distances.json"
 FIGURES = 4
 """Significant digits that are kept: more are noise."""
 

@@ -213,3 +213,29 @@ def _served(row: Row, engine: str) -> str:
     ready = duration(row["ready"][engine])
     times = "" if engine == OURS else f", {medians[engine] / medians[OURS]:.2f} times"
     return f"{duration(medians[engine])}{times} (ready in {ready})"
+
+
+ENGINES = ("interpreter", "XLA", "IREE")
+FAR = 1e6
+"""Digits of a larger distance say nothing."""
+
+
+def distances(results: dict[str, Any]) -> str:
+    """A row per program: by element and engine, how far the results are from ours; empty where there are none."""
+    elements = [key for key in results["distances"][0] if key != "title"]
+    columns = [(element, engine) for element in elements for engine in ENGINES]
+    rows = [
+        [row["title"], *(_apart(row[element], engine) for element, engine in columns)] for row in results["distances"]
+    ]
+    head = ["largest distance, in ulp", *(f"`{element}`, {engine}" for element, engine in columns)]
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    return "\n\n".join([markdown(head, rows), f"- {results['date']}, by `{results['command']}`, {versions}"])
+
+
+def _apart(found: Row, engine: str) -> str:
+    if engine not in found:
+        return ""
+    ulp = found[engine]
+    if ulp is None:
+        return "NaN"
+    return "over 1e6" if ulp > FAR else f"{ulp:.3g}"

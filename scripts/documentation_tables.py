@@ -316,6 +316,12 @@ def emitted() -> str:
     return str(tables.emission(results, import_module("benchmarks.workloads").WORKLOADS))
 
 
+def distances() -> str:
+    """What `docs/distances.json` holds: how far the results of other engines are from those of topos."""
+    tables, results = _tables_and("distances.json")
+    return str(tables.distances(results))
+
+
 def _tables_and(name: str) -> tuple[Any, dict[str, Any]]:
     """The tables of the benchmarks, which lie beside the scripts, and the results that one makes them from."""
     beside = str(Path(__file__).parents[1])
@@ -334,4 +340,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "performance": performance,
     "compilation": compilation,
     "emission": emitted,
+    "distances": distances,
 }

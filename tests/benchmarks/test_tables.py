@@ -190,6 +190,27 @@ def test_compilations_show_both_processes_and_the_memory_of_a_step() -> None:
     ]
 
 
+def test_distances_show_each_engine_over_each_element() -> None:
+    found = {
+        "date": "2026-01-02",
+        "command": "python -m benchmarks.distances",
+        "versions": {"jaxlib": "1.2.3", "iree-base-compiler": "4.5.6"},
+        "distances": [
+            {"title": "`exp`", "f32": {"interpreter": 0.0, "XLA": 5.0, "IREE": None}, "bf16": {"interpreter": 8.75}},
+            {"title": "softmax", "f32": {"interpreter": 2e6, "XLA": 489.4, "IREE": 0.0469}, "bf16": {}},
+        ],
+    }
+    assert table.distances(found).splitlines() == [
+        "| largest distance, in ulp | `f32`, interpreter | `f32`, XLA | `f32`, IREE "
+        "| `bf16`, interpreter | `bf16`, XLA | `bf16`, IREE |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| `exp` | 0 | 5 | NaN | 8.75 |  |  |",
+        "| softmax | over 1e6 | 489 | 0.0469 |  |  |  |",
+        "",
+        "- 2026-01-02, by `python -m benchmarks.distances`, jaxlib 1.2.3, iree-base-compiler 4.5.6",
+    ]
+
+
 def test_emission_shows_the_text_s_time_and_who_serves_how_fast() -> None:
     medians, ready = {"topos": 0.001, "XLA": 0.002, "IREE": 0.0005}, {"topos": 0.1, "XLA": 0.2, "IREE": 1.5}
     composed = {"medians": {**medians, "XLA, composed": 0.003}, "ready": {**ready, "XLA, composed": 0.3}}

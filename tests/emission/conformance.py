@@ -44,8 +44,9 @@ def _missed(found: np.ndarray, wanted: np.ndarray, name: str, bound: float) -> I
         )
 
 
-def spacing(number: float, dtype: np.dtype) -> float:
-    """The distance from a number to the next one of its dtype."""
+def spacing(numbers: np.ndarray | float, dtype: np.dtype) -> np.ndarray:
+    """The distance from a number to the next one of its dtype, place by place; that of a subnormal number at zero."""
     digits = {"float64": 52, "float32": 23, "bfloat16": 7}[dtype.name]
     least = {"float64": -1022, "float32": -126, "bfloat16": -126}[dtype.name]
-    return float(2.0 ** (max(int(np.frexp(number)[1]) - 1, least) - digits))
+    exponents = np.where(np.equal(numbers, 0.0), least, np.frexp(numbers)[1] - 1)
+    return np.ldexp(1.0, np.maximum(exponents, least) - digits)

@@ -1,11 +1,14 @@
-"""The engines of others, one process of them for all tests of a worker."""
+"""The engines of others, one process of them for all tests of a worker; and the benchmarks, which can be imported."""
 
 import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 def _module() -> ModuleType:

@@ -8,7 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,17 @@ QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_exp
 class Engines:
     """The other process. `run` answers a list of arrays, or raises `AssertionError` with what the engine said."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] = QUICK) -> None:
+        self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, engine: str, text: str | bytes, arguments: Arrays = ()) -> list[np.ndarray]:
         """Has an engine (`verify`, `interpret` or `compile`) take a module and run it over arguments."""
         if self._process is None:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-            self._process = subprocess.Popen([sys.executable, str(Path(__file__))], env=os.environ | QUICK, **pipes)
+            self._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__))], env=os.environ | self._settings, **pipes
+            )
         process = self._process
         try:
             pickle.dump((engine, text, [_sent(array) for array in arguments]), process.stdin)

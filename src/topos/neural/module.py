@@ -80,9 +80,9 @@ class Module:
     def tape_of(self, x: Value) -> Tape:
         """The tape of what a module is given. Raises `RecordedError` for numbers, which are on none."""
         if not isinstance(x, Value):
-            kind = type(x).__name__
             raise RecordedError(
-                f"{self.called} wants a value of a tape, got {kind}; numbers are fed to a tape.input, ids to a tape.selection"
+                f"{self.called} wants a value of a tape, got {type(x).__name__}; numbers are fed to a tape.input, "
+                "ids to a tape.selection"
             )
         return x.tape
 
