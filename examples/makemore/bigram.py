@@ -4,11 +4,14 @@ A table of 27 by 27 scores is all there is to learn. `gather` picks the row of t
 it log-probabilities, and `select` takes the one of the letter that came. Counting pairs gives the best table of this
 kind directly, so the example can say how close gradient descent comes to it.
 
-Prints the loss on its way down, the loss of the counted table, and the likeliest letters after a few letters by both.
+Prints the loss on its way down, steps per second, the loss of the counted table, and the likeliest letters after a few
+letters by both; draws `makemore_bigram.png`, both tables.
 """
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import NamedTuple
 
 import names as given
@@ -38,7 +41,32 @@ def likeliest(log_probabilities: np.ndarray, letter: str) -> str:
     return "  ".join(f"{LETTERS[i]} {np.exp(row[i]):.2f}" for i in np.argsort(-row)[:5])
 
 
-def main(steps: int = 400, batch: int = 1024, rate: float = 20.0, limit: int | None = None, seed: int = 27) -> Learned:
+def draw(path: Path, tables: dict[str, np.ndarray]) -> None:
+    """The probability of each letter after each other one, table beside table."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(tables), figsize=(12, 6.2), layout="constrained")
+    for axes, (title, log_probabilities) in zip(panels, tables.items(), strict=True):
+        image = axes.imshow(100 * np.exp(log_probabilities), cmap="Blues", vmin=0, vmax=40)
+        axes.set_xticks(range(CLASSES), LETTERS)
+        axes.set_yticks(range(CLASSES), LETTERS)
+        axes.set(title=title, xlabel="next letter", ylabel="letter before")
+    figure.colorbar(image, ax=panels, shrink=0.8, extend="max", label="%")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def main(
+    steps: int = 400,
+    batch: int = 1024,
+    rate: float = 20.0,
+    limit: int | None = None,
+    picture: str | Path = "makemore_bigram.png",
+    seed: int = 27,
+) -> Learned:
     names = given.read(limit)
     before, after = pairs_of(names)
     print(f"{len(names):,} names, {len(before):,} pairs of letters")
@@ -60,9 +88,13 @@ def main(steps: int = 400, batch: int = 1024, rate: float = 20.0, limit: int | N
     random = np.random.Generator(np.random.PCG64(seed))
     chosen = random.integers(len(before), size=(steps, batch))
     feeds = {"letter": before[chosen], "following": after[chosen], "rate": np.linspace(rate, 0, steps)}
+    plan.prepare()
+    started = time.perf_counter()
     losses = plan.advance(state, feeds, steps=steps).of(loss).numpy()
+    elapsed = time.perf_counter() - started
     for step in range(0, steps, max(1, steps // 8)):
         print(f"step {step:4}  loss {losses[step]:.4f}")
+    print(f"{steps / elapsed:,.0f} steps per second")
 
     # The maximum of the likelihood is the frequency of each pair; a pair that never came has none.
     counts = np.zeros((CLASSES, CLASSES))
@@ -76,6 +108,8 @@ def main(steps: int = 400, batch: int = 1024, rate: float = 20.0, limit: int | N
     for start in ".qn":
         print(f"after {start}   learned  {likeliest(learned, start)}")
         print(f"          counted  {likeliest(counted, start)}")
+    draw(Path(picture), {"learned": learned, "counted": counted})
+    print(f"picture: {picture}")
     return Learned(losses, float(learned_loss), float(counted_loss))
 
 

@@ -9,12 +9,13 @@ the gradients, and the next weights. `carry` says which node replaces which weig
 entry, and `plan.advance` runs many steps in one call over the caller's State.
 
 Prints the progress, the loss on the names trained on and on the names held out against the ln 27 = 3.2958 of a guess
-without any knowledge, and ten sampled names. Draws the loss curve into `makemore_loss.png`.
+without any knowledge, steps per second, and ten sampled names. Draws the loss curve into `makemore_loss.png`.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -198,12 +199,15 @@ def main(
     rates = np.where(np.arange(steps) < steps * 3 // 4, rate, rate / 10)
     step_losses = np.zeros(steps)
     dev_losses = [(0, mean_loss(language, *dev, measure_batch))]
+    elapsed = 0.0
     with tqdm(total=steps, unit="step", desc="training", mininterval=0.5) as progress:
         for start in range(0, steps, together):
             part = slice(start, start + together)
             rows = random.integers(len(targets), size=(len(rates[part]), batch))
             feeds = {"train.context": contexts[rows], "train.target": targets[rows], "rate": rates[part]}
+            started = time.perf_counter()
             run = language.train.advance(language.state, feeds, steps=len(rows))
+            elapsed += time.perf_counter() - started
             step_losses[part] = run.of(language.loss).numpy()
             progress.set_postfix_str(f"loss {step_losses[part].mean():.4f}", refresh=False)
             progress.update(len(rows))
@@ -215,6 +219,7 @@ def main(
     train_loss = mean_loss(language, contexts[seen], targets[seen], measure_batch)
     names = sampled_names(language, count=10, seed=seed)
     print(f"loss per letter: uniform {UNIFORM:.4f}, train {train_loss:.4f}, dev {dev_losses[-1][1]:.4f}")
+    print(f"training:        {steps / elapsed:,.0f} steps per second")
     print(f"sampled names:   {', '.join(names)}")
     draw(Path(picture), step_losses, dev_losses)
     print(f"loss curve:      {picture}")

@@ -31,7 +31,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "digits/digits": {"epochs": 1, "limit": 64, "picture": "digits.png"},
     "makemore/adam": {"steps": 2, "limit": 100, "picture": "adam.png"},
     "makemore/batch_norm": {"steps": 2, "depth": 2, "width": 8, "limit": 100, "picture": "norm.png"},
-    "makemore/bigram": {"steps": 2, "batch": 64, "limit": 2000},
+    "makemore/bigram": {"steps": 2, "batch": 64, "limit": 2000, "picture": "bigram.png"},
     "makemore/compiled": {
         **{"steps": 4, "together": 2, "compared": 2, "measure_batch": 32, "limit": 100},
         "picture": "compiled.png",

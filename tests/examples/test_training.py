@@ -71,8 +71,8 @@ def test_the_moons_lie_on_half_circles(example: Example) -> None:
     assert (upper[:, 1] >= 0).all() and (lower[:, 1] <= 0.5).all()
 
 
-def test_the_bigram_table_comes_close_to_the_counted_one(example: Example) -> None:
-    learned = example("makemore/bigram").main(steps=150, batch=512, limit=2000)
+def test_the_bigram_table_comes_close_to_the_counted_one(example: Example, tmp_path: Path) -> None:
+    learned = example("makemore/bigram").main(steps=150, batch=512, limit=2000, picture=tmp_path / "bigram.png")
     assert learned.losses[0] == pytest.approx(math.log(27), abs=1e-5)
     assert learned.counted_loss < learned.learned_loss < learned.counted_loss + 0.12
 

@@ -139,7 +139,7 @@ def test_branches_of_other_shapes() -> None:
         Parallel(wider, Value.relu)(x)
     assert str(caught.value).splitlines()[0] == "Parallel wants branches of equal shapes to add, got [2, 4], [2, 3]"
     assert Parallel(wider, Value.relu, axis=1)(x).shape == [2, 7]
-    with pytest.raises(ShapeError, match="Parallel: wants at least one branch"):
+    with pytest.raises(SettingError, match="Parallel: wants at least one branch"):
         Parallel()
 
 

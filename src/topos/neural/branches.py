@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from topos.errors import ShapeError
+from topos.errors import SettingError
 from topos.graph import Value
 from topos.neural.carried import expect_parts, inferred, merge, trained
 from topos.neural.module import Module
@@ -54,7 +54,7 @@ class Parallel(Module):
 
     def __init__(self, *branches: Part, axis: int | None = None) -> None:
         if not branches:
-            raise ShapeError("Parallel: wants at least one branch")
+            raise SettingError("Parallel: wants at least one branch")
         expect_parts("Parallel", branches)
         self.branches = branches
         self.along = None if axis is None else extent(self.refusal, "axis", axis, -64)  # no shape has more axes

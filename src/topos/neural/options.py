@@ -8,7 +8,7 @@ from functools import partial
 from sys import float_info
 from typing import Any
 
-from topos.errors import ShapeError
+from topos.errors import SettingError, ShapeError
 from topos.neural.init import constant
 from topos.neural.limits import is_number
 from topos.op import Recordable
@@ -58,10 +58,10 @@ def divides(refuse: Refuse, name: str, count: int, of: str, whole: int) -> None:
 
 
 def number(refuse: Refuse, name: str, value: Any, most: float = float_info.max) -> float:
-    """A finite option that is not negative, and at most `most`."""
+    """A finite option that is not negative, and at most `most`. Raises `SettingError`: it is no extent."""
     if not is_number(value) or not 0 <= float(value) <= most:
         limit = "finite and at least 0" if most == float_info.max else f"between 0 and {most:g}"
-        raise refuse(f"wants {name} {limit}, got {value!r}")
+        raise SettingError(str(refuse(f"wants {name} {limit}, got {value!r}")))
     return float(value)
 
 
