@@ -14,6 +14,7 @@ from topos import (
     KinshipError,
     Lion,
     Optimizer,
+    SettingError,
     Sgd,
     Tape,
     Tensor,
@@ -21,6 +22,7 @@ from topos import (
     bf16,
     f32,
     f64,
+    schedule,
 )
 from topos.element import Element
 from topos.testing import assert_same_bits, grade_optimizer
@@ -288,3 +290,17 @@ def test_slots_of_two_elements_share_a_rate() -> None:
         table = optimizer.step(table, gradients, 0.1)
         plan.advance(state, {update.rate: 0.1})
     assert_same_bits(state.parameters().payloads(), table.payloads())
+
+
+def test_a_schedule_is_asked_for_its_rate() -> None:
+    tape = Tape()
+    weight = tape.parameter([1.0, 2.0])
+    adjoints = tape.differentiate((weight * weight).sum(), weight)
+    message = "Sgd: the rate is a number, got a function; a schedule answers one: rate(step)"
+    with pytest.raises(SettingError) as caught:
+        Sgd().record(tape, adjoints, rate=schedule.constant(0.1))  # type: ignore[arg-type]
+    assert str(caught.value) == message
+    parameters = tape.into_network().parameters()
+    with pytest.raises(SettingError) as caught:
+        Sgd().step(parameters, parameters, schedule.constant(0.1))
+    assert str(caught.value) == message

@@ -32,9 +32,18 @@ OBJECT = "is not a JSON object from its first byte on, with nothing but spaces a
 MALFORMED: dict[str, tuple[bytes, str]] = {
     "seven bytes": (bytes(7), "the file has 7 bytes; a safetensors file begins with 8 that give a length"),
     "no header": (file(b"", 0), f"the header {OBJECT}"),
-    "past the end": (file(with_a(), length=1000), "the header has 1000 bytes, of at most 69"),
-    "length 2**63-1": (file(with_a(), length=2**63 - 1), f"the header has {2**63 - 1} bytes, of at most 69"),
-    "length 2**64-1": (file(with_a(), length=2**64 - 1), f"the header has {2**64 - 1} bytes, of at most 69"),
+    "past the end": (
+        file(with_a(), length=1000),
+        "the header has 1000 bytes, of at most 69; is it a safetensors file?",
+    ),
+    "length 2**63-1": (
+        file(with_a(), length=2**63 - 1),
+        f"the header has {2**63 - 1} bytes, of at most 69; is it a safetensors file?",
+    ),
+    "length 2**64-1": (
+        file(with_a(), length=2**64 - 1),
+        f"the header has {2**64 - 1} bytes, of at most 69; is it a safetensors file?",
+    ),
     "bad json": (
         file(b"{nope}", 0),
         "the header: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
@@ -143,4 +152,4 @@ def test_a_sparse_file_of_a_large_header_is_read_no_further(tmp_path: Path) -> N
         sparse.truncate(2**30)
     with pytest.raises(CheckpointError) as caught:
         load_tensors(path)
-    assert str(caught.value) == f"{path}: the header has {2**40} bytes, of at most 100000000"
+    assert str(caught.value) == f"{path}: the header has {2**40} bytes, of at most 100000000; is it a safetensors file?"

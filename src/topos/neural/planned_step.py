@@ -10,8 +10,8 @@ from topos.errors import KinshipError
 from topos.graph import Parameters, Symbol
 from topos.neural.facts import facts_of
 from topos.neural.plans import computed
-from topos.neural.rule import stepped, working
-from topos.neural.table_step import Kept, rate_in
+from topos.neural.rule import rate_in, stepped, working
+from topos.neural.table_step import Kept
 from topos.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from topos.element import Element
 from topos.errors import KinshipError
 from topos.graph import Adjoints, Node, Tape, Value
-from topos.neural.rule import live_pairs, stepped, widest, working
+from topos.neural.rule import live_pairs, rate_in, stepped, widest, working
 from topos.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class _Recorder:
         self._is_named = name is not None or any(node.name for node in self._nodes.values())
         self._shared: dict[tuple[int, Element], Mapping[str, Value]] = {}
         self._carry: Carry = {}
-        self._rate = self._input("rate", Tensor(rate, widest(weights, tape.element)))
+        self._rate = self._input("rate", rate_in(optimizer, rate, widest(weights, tape.element)))
 
     def step(self, gradients: Mapping[Value, Value]) -> tuple[Value, Carry]:
         for weight, rule in self._rules.items():

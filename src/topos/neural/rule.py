@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from topos.element import Element, f32
-from topos.errors import ElementError, KinshipError, ShapeError
+from topos.errors import ElementError, KinshipError, SettingError, ShapeError
 from topos.graph import Adjoints, Tape, Value
 from topos.op import Recordable
+from topos.tensor import Tensor
 
 if TYPE_CHECKING:
     from topos.neural.optimizer import Optimizer
@@ -50,6 +51,18 @@ def live_pairs(tape: Tape, adjoints: Adjoints, called: str) -> list[tuple[Value,
         raise KinshipError(f"{called}: wants Adjoints, which tape.differentiate answers, got {type(adjoints).__name__}")
     found = sorted(dict(adjoints.detach()).items(), key=lambda pair: pair[0].index)
     return [(tape.resolve(wrt), tape.resolve(gradient)) for wrt, gradient in found]
+
+
+def rate_in(optimizer: Optimizer, rate: Any, wide: Element) -> Tensor:
+    """The rate in a working element. Raises `ShapeError` or `SettingError` where it is no number."""
+    if callable(rate):
+        raise SettingError(
+            f"{optimizer.name}: the rate is a number, got a function; a schedule answers one: rate(step)"
+        )
+    found = rate.to(wide) if isinstance(rate, Tensor) else Tensor(rate, wide)
+    if found.shape.rank:
+        raise ShapeError(f"{optimizer.name}: the rate has rank 0, got shape {found.shape}")
+    return found
 
 
 def widened(numbers: Mapping[str, Any], wide: Element) -> dict[str, Any]:

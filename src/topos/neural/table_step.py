@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from topos.element import Element
-from topos.errors import KinshipError, ShapeError
+from topos.errors import KinshipError
 from topos.graph import Symbol
-from topos.neural.rule import stepped, working
+from topos.neural.rule import rate_in, stepped, working
 from topos.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -64,11 +63,3 @@ class TableStep:
         if key not in self._shared:
             self._shared[key] = rule, rule.common(counts, rate_in(self._optimizer, self._rate, wide))
         return self._shared[key][1]
-
-
-def rate_in(optimizer: Optimizer, rate: Any, wide: Element) -> Tensor:
-    """The rate in a working element. Raises `ShapeError` where it is no number."""
-    found = rate.to(wide) if isinstance(rate, Tensor) else Tensor(rate, wide)
-    if found.shape.rank:
-        raise ShapeError(f"{optimizer.name}: the rate has rank 0, got shape {found.shape}")
-    return found

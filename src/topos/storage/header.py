@@ -44,7 +44,8 @@ def read_header(file: BinaryIO, size: int) -> Header:
         raise CheckpointError(f"the file has {size} bytes; a safetensors file begins with 8 that give a length")
     length = int.from_bytes(start, "little")
     if length > min(LONGEST, size - 8):
-        raise CheckpointError(f"the header has {length} bytes, of at most {min(LONGEST, size - 8)}")
+        most = min(LONGEST, size - 8)
+        raise CheckpointError(f"the header has {length} bytes, of at most {most}; is it a safetensors file?")
     try:
         text = file.read(length).decode()
     except UnicodeDecodeError as error:
