@@ -73,6 +73,6 @@ def draw(
     axes.set_title(title, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.25)
-    axes.legend(loc="upper right", edgecolor="none", framealpha=0.9)
+    axes.legend(loc="upper right", bbox_to_anchor=(1, 0.9), edgecolor="none", framealpha=0.9)
     figure.savefig(path, dpi=150)
     plt.close(figure)

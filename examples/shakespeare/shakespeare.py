@@ -195,7 +195,7 @@ def draw(path: Path, learned: Learned, uniform: float) -> None:
     axes.set_title("A character model of Shakespeare's plays", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.25)
-    axes.legend(loc="upper right", edgecolor="none", framealpha=0.9)
+    axes.legend(loc="center right", edgecolor="none", framealpha=0.9)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
