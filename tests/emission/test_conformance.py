@@ -206,17 +206,15 @@ def test_any_drawn_program_is_interpreted(
     a_drawn_program_answers_alike(engines, (recording, conformance), "interpret", program)
 
 
-FOLDERS = {
-    "slow": ["op", "test_golden.py", "test_walkthrough.py"],
-    "exhaustive": ["cases", "docs", "engine", "graph", "tensor", "testing", "test_programs.py"],
-}
-"""Where tests run plans, by how long they take. What they draw, they draw a few times."""
+FOLDERS = [
+    *("cases", "docs", "engine", "graph", "neural", "op", "testing"),
+    *("test_golden.py", "test_programs.py", "test_walkthrough.py"),
+]
+"""Where tests run plans to read their numbers. What they draw, they draw a few times."""
 
 
-@pytest.mark.parametrize(
-    "folder",
-    [pytest.param(folder, marks=getattr(pytest.mark, mark)) for mark, folders in FOLDERS.items() for folder in folders],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_what_the_tests_run_is_run_by_others(
     with_iree: Any, recording: ModuleType, conformance: ModuleType, tmp_path: Path, folder: str
 ) -> None:
@@ -235,4 +233,4 @@ def test_what_the_tests_run_is_run_by_others(
     assert list(missed(with_iree, conformance, "iree", narrow[::32])) == []
 
 
-LEAST = {"op": 200, "cases": 100, "engine": 80, "test_programs.py": 10}
+LEAST = {"op": 200, "cases": 100, "engine": 80, "neural": 100, "test_programs.py": 5}
