@@ -6,14 +6,12 @@ least time of each counts. Few images are cut against windows that are stored, m
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-import topos
-from benchmarks.packing import Call, least_s, numbers
+from benchmarks.packing import Call, asked, least_s, numbers
 from topos import Tape
 from topos.backend.native import cascade_bands
 
@@ -57,23 +55,16 @@ def cases() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 def main() -> None:
     """The table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-t", dest="threads", type=int, default=2)
-    parser.add_argument("-s", dest="seconds", type=float, default=0.5)
-    parser.add_argument("names", nargs="*")
-    options = parser.parse_args()
-    topos.threads(options.threads)
-    for name, case in cases():
-        if not options.names or any(part in name for part in options.names):
-            banded = side(*case)
-            never = dict.fromkeys(("LARGE_BYTES", "SHARED_BYTES"), 1 << 60)
-            # What is in the cache was put together under other limits.
-            with patch.multiple(cascade_bands, **never), patch.dict("os.environ", {"TOPOS_CACHE": ""}):
-                whole = side(*case)
-            with_it, without = least_s((banded.call, whole.call), options.seconds)
-            told = f"{with_it * 1e3:8.3f} ms of {without * 1e3:8.3f}: {with_it / without:.2f}"
-            arenas = f"{banded.arena_bytes / 2**20:7.2f} MiB of {whole.arena_bytes / 2**20:7.2f}"
-            print(f"{name:40}{told}  {arenas}", flush=True)
+    for name, case, seconds in asked(__doc__, cases()):
+        banded = side(*case)
+        never = dict.fromkeys(("LARGE_BYTES", "SHARED_BYTES"), 1 << 60)
+        # What is in the cache was put together under other limits.
+        with patch.multiple(cascade_bands, **never), patch.dict("os.environ", {"TOPOS_CACHE": ""}):
+            whole = side(*case)
+        with_it, without = least_s((banded.call, whole.call), seconds)
+        told = f"{with_it * 1e3:8.3f} ms of {without * 1e3:8.3f}: {with_it / without:.2f}"
+        arenas = f"{banded.arena_bytes / 2**20:7.2f} MiB of {whole.arena_bytes / 2**20:7.2f}"
+        print(f"{name:40}{told}  {arenas}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from topos import Plan, Tape, bf16, f32
 from topos.backend.native.prologues import Prologues
 
 Call = Callable[[], object]
+Case = TypeVar("Case")
 
 
 def numbers(*shape: int) -> Any:
@@ -98,19 +99,25 @@ def least_s(calls: tuple[Call, Call], budget_s: float) -> list[float]:
     return found
 
 
-def main() -> None:
-    """The table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def asked(description: str | None, cases: Iterable[tuple[str, Case]]) -> Iterator[tuple[str, Case, float]]:
+    """The cases that the command line names, all where it names none, and the seconds for each; sets the threads."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("-t", dest="threads", type=int, default=2)
     parser.add_argument("-s", dest="seconds", type=float, default=0.5)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     topos.threads(options.threads)
-    for name, make in cases():
+    for name, case in cases:
         if not options.names or any(part in name for part in options.names):
-            with_it, without = least_s(make(), options.seconds)
-            told = f"{with_it * 1e6:9.1f} us of {without * 1e6:9.1f}: {with_it / without:.2f}"
-            print(f"{name:40}{told}", flush=True)
+            yield name, case, options.seconds
+
+
+def main() -> None:
+    """The table."""
+    for name, make, seconds in asked(__doc__, cases()):
+        with_it, without = least_s(make(), seconds)
+        told = f"{with_it * 1e6:9.1f} us of {without * 1e6:9.1f}: {with_it / without:.2f}"
+        print(f"{name:40}{told}", flush=True)
 
 
 if __name__ == "__main__":

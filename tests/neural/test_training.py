@@ -1,6 +1,5 @@
 """A training step as one entry: the losses and weights of the step-by-step loop over tables, bit for bit."""
 
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -202,29 +201,19 @@ def test_narrow_gradients_are_gathered_wide_and_cleared() -> None:
     assert_same_bits(state.of(weight), topos.Tensor([0.75, 2.0], topos.bf16))
 
 
-@contextmanager
-def processor(name: str) -> Iterator[None]:
-    """Plans are compiled for this processor."""
-    before = os.environ.get("TOPOS_CPU")
-    os.environ["TOPOS_CPU"] = name
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TOPOS_CPU"]
-        else:
-            os.environ["TOPOS_CPU"] = before
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hundred_steps_are_the_same_on_every_processor_and_by_any_number_of_threads(kind: str) -> None:
+def test_a_hundred_steps_are_the_same_on_every_processor_and_by_any_number_of_threads(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found, texts = [], set()
     training = trained(kind, lambda: AdamW(decay=0.1))
     entry = training.network.entry(training.loss).carry(training.carry).numerics(Numerics.EXACT)
     rate = schedule.warmup(10, schedule.cosine(0.05, 100))
     for cpu, count in (("", 1), ("", 2), ("x86-64-v3", 1), ("x86-64-v3", 2), ("x86-64", 2)):
-        with processor(cpu) if cpu else threads(count), threads(count):
+        with monkeypatch.context() as processor, threads(count):
+            if cpu:
+                processor.setenv("TOPOS_CPU", cpu)
             try:
                 plan, state = entry.lower().prepare(), training.network.state()
             except topos.SettingError as error:

@@ -13,7 +13,7 @@ from topos.backend.native import cascade_bands, cascade_folds
 from topos.backend.native.cascade_bands import Bands, bands_of
 from topos.backend.native.grouping import grouped
 
-from .test_cascade_folds import Windows, checked, gradient, numbers, patches, split
+from .test_cascade_folds import Windows, agrees_with_loops, checked, gradient, numbers, patches, split
 
 pytest.importorskip("llvmlite")
 
@@ -164,16 +164,7 @@ def test_any_number(value: float) -> None:
 
 @pytest.mark.usefixtures("rows")
 def test_values_by_loops() -> None:
-    high, wide = Windows(17, 3, 2, cut=(1, 0)), Windows(5, 2, 1, 2, (0, 1))
-    images, depth, channels = 2, 4, 9
-    network, result = Tape.record(lambda tape: gradient(tape, images, depth, channels, high, wide), element=f64)
-    found = np.array(network.entry(result).lower().forward(network.parameters()).of(result))
-    product = 2 * numbers(images * high.count * wide.count, depth) @ numbers(depth, channels * 6)
-    product = product.reshape(images, high.count, wide.count, channels, 3, 2)
-    expected = np.zeros((images, channels, high.whole, wide.whole))
-    for y, x, i, j in np.ndindex(high.count, wide.count, 3, 2):
-        expected[:, :, 2 * y + i, x + 2 * j] += product[:, y, x, :, i, j]
-    np.testing.assert_allclose(found, expected[:, :, 1:, :5], rtol=1e-12, atol=1e-12)
+    agrees_with_loops(2, Windows(17, 3, 2, cut=(1, 0)), lambda folded: folded)
 
 
 def drawn(random: np.random.Generator) -> Windows:

@@ -211,9 +211,13 @@ def test_what_is_nearly_one_is_right(name: str) -> None:
 
 
 def test_values_by_loops() -> None:
-    high, wide = Windows(6, 3, 2, cut=(1, 0)), Windows(5, 2, 1, 2, (0, 1))
-    images, depth, channels = 8, 4, 9
-    network, result = Tape.record(lambda tape: gradient(tape, images, depth, channels, high, wide) * 1.0, element=f64)
+    agrees_with_loops(8, Windows(6, 3, 2, cut=(1, 0)), lambda folded: folded * 1.0)
+
+
+def agrees_with_loops(images: int, high: Windows, after: Callable[[Any], Any]) -> None:
+    """Windows of 3 by 2, two rows on and two columns apart, of which a row and a column are cut off."""
+    depth, channels, wide = 4, 9, Windows(5, 2, 1, 2, (0, 1))
+    network, result = Tape.record(lambda tape: after(gradient(tape, images, depth, channels, high, wide)), element=f64)
     found = np.array(network.entry(result).lower().forward(network.parameters()).of(result))
     product = 2 * numbers(images * high.count * wide.count, depth) @ numbers(depth, channels * 6)
     product = product.reshape(images, high.count, wide.count, channels, 3, 2)
