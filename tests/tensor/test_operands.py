@@ -263,3 +263,17 @@ def test_numpy_functions_do_not_take_a_tensor_apart() -> None:
     array = np.ones(2)
     with pytest.raises(TypeError):
         array += tensor
+
+
+@each_element
+def test_a_number_that_was_said_before_is_read_by_its_own_kind_and_sign(element: Element) -> None:
+    tensor = Tensor([[1.0, -0.0, 0.5]], element)
+    numbers = [0.0, -0.0, 0, False, 1.0, 1, True, float("nan"), 0.1, -0.1, 1e300, 256]
+    for _ in range(3):
+        for number in numbers:
+            spread = Tensor(np.full((1, 3), float(number)), element)
+            assert_same_bits([tensor + number, number / tensor], [tensor + spread, spread / tensor])
+        with pytest.raises(ElementError):
+            tensor * (2**60 + 1)
+        with pytest.raises(ElementError):
+            tensor * 2**70

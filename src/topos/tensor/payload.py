@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections import UserList, deque
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from topos.element.element import Array
 from topos.element.machine import check_arithmetic
 from topos.errors import ElementError
 from topos.shape import Shape
+from topos.tensor.memory import owned
 
 
 def as_array(payload: Any) -> Array:
@@ -51,6 +54,34 @@ def element_of(payload: Any, array: Array) -> Element:
     return bf16 if array.dtype == bf16.dtype else f32
 
 
+def number_of(payload: Any, element: Element) -> Array | None:
+    """A Python number in a built-in element, of rank 0, read once for many uses; `None` where it has to be read anew.
+
+    Rules say the same few numbers at every step, and to read one costs twice what an instruction does.
+    """
+    if type(payload) is not float and type(payload) is not int or element not in _BUILT_IN:
+        return None
+    return _number(payload, payload == 0 and repr(payload), element)
+
+
+@lru_cache(256, typed=True)  # an int from a float
+def _number(payload: float, zero: str | bool, element: Element) -> Array:
+    """`zero` tells -0.0 from 0.0."""
+    number = owned(rounded(payload, as_array(payload), element), False)
+    number.setflags(write=False)
+    return number
+
+
+def count_in(element: Element, count: Any) -> Array:
+    """An integer in an element, of rank 0, rounded to nearest even. Raises `ElementError` for anything else."""
+    if type(count) is not int:
+        try:
+            count = operator.index(count)
+        except TypeError:
+            raise ElementError(f"counted: wants an integer, got {count!r}") from None
+    return np.asarray(element.from_count(count))
+
+
 def everywhere(number: Array, shape: Shape) -> Array:
     """A number of rank 0 at every place of `shape`, stored once: NumPy's `broadcast_to` in a fifth of its time."""
     if number.dtype.hasobject:
@@ -87,6 +118,7 @@ def _check_integers(numbers: Any, element: Element) -> None:
             element.admit(as_array(number))
 
 
+_BUILT_IN = frozenset((f32, f64, bf16))
 _LISTS = (list, tuple, deque, UserList)
 EXACT = 256
 """Up to here every built-in element holds every integer."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from functools import partial
 from math import prod
@@ -23,7 +22,7 @@ from topos.tensor.deferred import OPEN, Deferrable, Holder, elsewhere
 from topos.tensor.evaluate import kernel_of
 from topos.tensor.memory import owned
 from topos.tensor.offer import LEAST_PLACES, multiplies
-from topos.tensor.payload import as_array, digits, element_of, everywhere, rounded
+from topos.tensor.payload import as_array, count_in, digits, element_of, everywhere, number_of, rounded
 from topos.tensor.selection import checked_ids
 
 
@@ -286,15 +285,13 @@ class Tensor(Deferrable, Composites):
 
 def constant(shape: Shape, element: Element, count: int) -> Tensor:
     """A count at every place of `shape`, stored once."""
-    if type(count) is not int:
-        try:
-            count = operator.index(count)
-        except TypeError:
-            raise ElementError(f"counted: wants an integer, got {count!r}") from None
-    return Tensor.of(everywhere(np.asarray(element.from_count(count)), shape), element, shape)
+    return Tensor.of(everywhere(count_in(element, count), shape), element, shape)
 
 
 def operand_tensor(payload: Any, element: Element, spread: Shape | None) -> Tensor:
     """A plain operand of an eager instruction as a tensor: a number is spread to `spread`, where there is one."""
+    number = None if spread is None else number_of(payload, element)
+    if number is not None and spread is not None:
+        return Tensor.held(everywhere(number, spread), element, spread)
     tensor = Tensor(payload, element)
     return Tensor.filled(spread, tensor, element) if spread and is_number(payload) else tensor
