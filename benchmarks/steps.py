@@ -1,7 +1,9 @@
 """A training loop over tables: what a step and a clip take, beside the same step recorded and advanced.
 
 Run as `python benchmarks/steps.py`. `walked` is slot by slot, as a first step is; `planned` is the step like the one
-before, `recorded` an `advance` of a State. All take turns in one process, and the least time of each counts.
+before, `recorded` an `advance` of a State. `rule` is a plain one, `weight - rate * gradient` of a rate in a closure,
+`scheduled` the same with another rate each time, and `NumPy` what arrays take for it. All take turns in one process,
+and the least time of each counts.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from topos import Adam, Adjoints, Parameters, Tape, clip_by_global_norm
+from topos.graph import table
 from topos.neural import clipping, planned_step
 
 BUDGET_S = 3.0
@@ -29,10 +32,12 @@ def walking() -> Iterator[None]:
     """Asks no plan inside the block."""
     before = [module.computed for module in (planned_step, clipping)]
     planned_step.computed = clipping.computed = lambda *facts: None  # type: ignore[assignment]
+    price, table.PLAN_NS = table.PLAN_NS, float("inf")
     try:
         yield
     finally:
         planned_step.computed, clipping.computed = before
+        table.PLAN_NS = price
 
 
 def made(shapes: Any) -> tuple[Parameters, Callable[[], Any]]:
@@ -56,12 +61,26 @@ class Loop:
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters, self.gradients, self.optimizer = parameters, parameters, Adam()
+        self.arrays = [tensor.numpy() for tensor in parameters.payloads() if tensor is not None]
+        self.rate = 1e-3
 
     def step(self) -> None:
         self.parameters = self.optimizer.step(self.parameters, self.gradients, 1e-3)
 
     def clip(self) -> None:
         clip_by_global_norm(self.gradients, 1.0)
+
+    def rule(self) -> None:
+        rate = self.rate
+        self.parameters.step(self.gradients, lambda weight, gradient: weight - rate * gradient)
+
+    def scheduled(self) -> None:
+        self.rate *= 0.9999
+        self.rule()
+
+    def by_numpy(self) -> None:
+        rate = np.float32(self.rate)
+        [array - rate * array for array in self.arrays]
 
     def walked(self, call: Callable[[], None]) -> Callable[[], None]:
         def inner() -> None:
@@ -84,12 +103,15 @@ def least_us(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 
 def main() -> None:
+    table.PLAN_NS = 0.0
     for name, shapes in SHAPES.items():
         parameters, recorded = made(shapes)
         loop, other = Loop(parameters), Loop(parameters)
         steps = {"step walked": other.walked(other.step), "step planned": loop.step, "step recorded": recorded}
         clips = {"clip walked": other.walked(other.clip), "clip planned": loop.clip}
-        for what, took in least_us({**steps, **clips}).items():
+        rules = {"rule walked": other.walked(loop.rule), "rule planned": loop.rule, "rule scheduled": loop.scheduled}
+        rules["rule NumPy"] = loop.by_numpy
+        for what, took in least_us({**steps, **clips, **rules}).items():
             print(f"{name:14}{what:16}{took:10.1f} us", flush=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from topos.errors import ElementError, KinshipError, ShapeError
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from topos.graph.network import Network
 
 Rule = Callable[[Tensor, Tensor], Tensor]
+
+PLAN_NS = 200e6
+"""What steps over the tables of a family have cost when a plan is made for one: as much as that costs."""
+SLOT_NS, PLACE_NS = 20e3, 0.3
+"""What a plan of a step saves for each slot, and for each of its numbers."""
+
+_PLANNED = "topos.neural.plain_step"  # a facade that a step may be offered to: this stage does not know what it makes
 
 
 class Table:
@@ -160,20 +168,31 @@ class Parameters(Table):
     def step(self, gradients: Table, rule: Rule) -> Parameters:
         """The table of `rule(weight, gradient)`; a slot that the gradients do not name stays as it is.
 
-        Raises `ShapeError` or `ElementError` where the rule answers another shape or element.
+        The rule is asked at every step. Once a family's steps have cost as much as a plan does, one stands for a rule
+        that can be shown to be the same computation as before, with the same bits (the training page has what that
+        takes). Raises `ShapeError` or `ElementError` where the rule answers another shape or element.
         """
-        return self.step_each(gradients, lambda symbol, weight, gradient: rule(weight, gradient))
+        return self._stepped(gradients, rule, is_told=False)
 
     def step_each(self, gradients: Table, rule: Callable[[Symbol, Tensor, Tensor], Tensor]) -> Parameters:
         """As `step`, with a rule that is also told the slot: `rule(symbol, weight, gradient)`."""
+        return self._stepped(gradients, rule, is_told=True)
+
+    def _stepped(self, gradients: Table, rule: Callable[..., Tensor], is_told: bool) -> Parameters:
         self._expect_kin(gradients)
+        family = self.family
+        if family.walked_ns >= PLAN_NS:
+            planned = import_module(_PLANNED).plain_step(self, gradients, rule, is_told)
+            if planned is not None:
+                return self._with({**self.entries, **planned})
         entries = dict(self.entries)
         for index, weight in self.entries.items():
             gradient = gradients.get(index)
             if weight is not None and gradient is not None:
-                symbol = Symbol(self.family, index)
-                answer = fused(partial(rule, symbol), weight, gradient)
+                symbol = Symbol(family, index)
+                answer = fused(partial(rule, symbol) if is_told else rule, weight, gradient)
                 entries[index] = fitted(answer, weight, f"step: {symbol}")
+                family.walked_ns += SLOT_NS + PLACE_NS * weight.shape.volume
         return self._with(entries)
 
     def carried(self, network: Network) -> Parameters:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from topos.element import bf16, f32, f64
 from topos.engine import Numerics
 from topos.graph import Tape
+from topos.neural.asked import Asked
 from topos.tensor import Tensor
 
 Express = Callable[[Sequence[Any]], Sequence[Any]]
@@ -22,7 +23,8 @@ FEW = 4
 LATER = 100
 """After so many more computations a plan is made again that gave way to others, or whose making was interrupted."""
 
-_NATIVE = frozenset((f32, f64, bf16))
+NATIVE = frozenset((f32, f64, bf16))
+"""The elements that are worth a plan: it is compiled."""
 
 
 class _Known:
@@ -88,7 +90,7 @@ def computed(family: Any, what: Hashable, tensors: Sequence[Tensor], express: Ex
     go with the family of the tables that they are for.
     """
     elements = [tensor.element for tensor in tensors]
-    if not _NATIVE.issuperset(elements):
+    if not NATIVE.issuperset(elements):
         return None
     signature = what, tuple([tensor.shape for tensor in tensors]), tuple(elements)
     plans = _plans.get(family) or _plans.setdefault(family, _Plans())
@@ -102,7 +104,7 @@ def computed(family: Any, what: Hashable, tensors: Sequence[Tensor], express: Ex
 def _recorded(tensors: Sequence[Tensor], express: Express) -> Call:
     def record(tape: Tape) -> Any:
         values = [tape.input(shape=tensor.shape, element=tensor.element) for tensor in tensors]
-        return values, list(express(values))
+        return values, [asked.value for asked in express([Asked(value) for value in values])]
 
     network, (inputs, outputs) = Tape.record(record)
     function = network.entry(outputs).numerics(Numerics.EXACT).lower().prepare().function(inputs, outputs)
