@@ -92,7 +92,7 @@ def public_names() -> dict[str, list[str]]:
     """The names of `topos.__all__` by the stage that `topos/__init__.py` takes them from."""
     source = Path(topos.__file__).read_text(encoding="utf-8")
     stages: dict[str, list[str]] = {}
-    for node in ast.parse(source).body:
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
             stage = node.module.partition(".")[2].partition(".")[0]
             names = [alias.asname or alias.name for alias in node.names]

@@ -1,5 +1,7 @@
 """The two maps over the public names: what one reads to make models, and what to read the stack by."""
 
+import subprocess
+import sys
 from types import ModuleType
 
 import pytest
@@ -23,3 +25,14 @@ def test_every_public_name_is_on_a_map() -> None:
 def test_the_neural_tier_is_on_the_map_of_models() -> None:
     assert set(topos.neural.__all__) <= set(model.__all__)
     assert not {"Backend", "Opcode", "Native", "Element"} & set(model.__all__)
+
+
+def test_the_neural_tier_is_imported_for_the_first_of_its_names() -> None:
+    code = (
+        "import sys, topos; before = 'topos.neural' in sys.modules, {*topos.__all__, 'neural'} <= set(dir(topos));"
+        "print(*before, topos.Adam is topos.neural.Adam, 'Adam' in vars(topos))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "True", "True", "True"]
+    with pytest.raises(AttributeError, match="^module 'topos' has no attribute 'adam'$"):
+        topos.adam  # noqa: B018

@@ -1,5 +1,8 @@
 """An autodiff compiler stack: record a graph, inspect it, differentiate it, compile it, emit it."""
 
+from importlib import import_module as _module
+from typing import TYPE_CHECKING
+
 from topos import reference
 from topos._version import __version__
 from topos.backend import (
@@ -37,61 +40,63 @@ from topos.errors import (
     UnobservedError,
 )
 from topos.graph import Adjoints, Field, Network, Node, Parameters, Symbol, Tape, Trace, Value, detach
-from topos.neural import (
-    Accumulation,
-    Activation,
-    Adafactor,
-    Adam,
-    AdamW,
-    Attention,
-    BatchNorm,
-    Conv1d,
-    Conv2d,
-    Dropout,
-    Embedding,
-    GroupNorm,
-    KeyValueCache,
-    LayerNorm,
-    Linear,
-    Lion,
-    Mlp,
-    Module,
-    Optimizer,
-    Parallel,
-    Positions,
-    Residual,
-    RmsNorm,
-    Rotary,
-    Sequential,
-    Sgd,
-    Update,
-    accumulate,
-    average_pool,
-    binary_cross_entropy,
-    causal_mask,
-    checkpoint,
-    clip_by_global_norm,
-    conv1d,
-    conv2d,
-    cross_entropy,
-    data,
-    global_average_pool,
-    global_max_pool,
-    huber,
-    init,
-    max_pool,
-    mean_absolute_error,
-    mean_squared_error,
-    named_parameters,
-    parameters,
-    scaled_dot_product,
-    schedule,
-    sinusoids,
-)
 from topos.op import Composites, MapOperation, Opcode, Recordable, concat, einsum, stack, where
 from topos.shape import Shape
 from topos.storage import Loaded, TensorFile, load, load_tensors, save, save_tensors
 from topos.tensor import Services, Tensor
+
+if TYPE_CHECKING:
+    from topos.neural import (
+        Accumulation,
+        Activation,
+        Adafactor,
+        Adam,
+        AdamW,
+        Attention,
+        BatchNorm,
+        Conv1d,
+        Conv2d,
+        Dropout,
+        Embedding,
+        GroupNorm,
+        KeyValueCache,
+        LayerNorm,
+        Linear,
+        Lion,
+        Mlp,
+        Module,
+        Optimizer,
+        Parallel,
+        Positions,
+        Residual,
+        RmsNorm,
+        Rotary,
+        Sequential,
+        Sgd,
+        Update,
+        accumulate,
+        average_pool,
+        binary_cross_entropy,
+        causal_mask,
+        checkpoint,
+        clip_by_global_norm,
+        conv1d,
+        conv2d,
+        cross_entropy,
+        data,
+        global_average_pool,
+        global_max_pool,
+        huber,
+        init,
+        max_pool,
+        mean_absolute_error,
+        mean_squared_error,
+        named_parameters,
+        parameters,
+        scaled_dot_product,
+        schedule,
+        sinusoids,
+    )
 
 __all__ = [
     "Accumulation",
@@ -218,3 +223,17 @@ __all__ = [
     "threads",
     "where",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker is to miss what is not there
+
+    def __getattr__(name):
+        """What is not here yet is of the neural tier, which is imported for the first of its names."""
+        if name not in __all__ and name != "neural":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        neural = _module("topos.neural")
+        found = globals()[name] = neural if name == "neural" else getattr(neural, name)
+        return found
+
+    def __dir__():
+        return sorted({*globals(), *__all__, "neural"} - {"TYPE_CHECKING"})

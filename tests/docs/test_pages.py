@@ -66,8 +66,8 @@ def test_the_reference_lists_exactly_the_public_names() -> None:
 
 
 def test_all_names_what_the_package_has_in_public() -> None:
-    modules = {name for name in vars(topos) if isinstance(getattr(topos, name), type(topos))}
-    public = {name for name in vars(topos) if not name.startswith("_")} - modules
+    modules = {name for name in dir(topos) if isinstance(getattr(topos, name), type(topos))}
+    public = {name for name in dir(topos) if not name.startswith("_")} - modules
     assert set(topos.__all__) - modules - {"__version__"} == public
     assert sorted(topos.__all__) == topos.__all__
 

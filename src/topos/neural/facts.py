@@ -165,7 +165,7 @@ class _Reading:
         before = -1
         while before != (before := len(self._seen) + len(self._names) + len(self._spaces)):
             for place, space in list(self._spaces.items()):
-                if "__getattr__" in space:
+                if "__getattr__" in space and space.get("__name__") != "topos":  # which makes up nothing
                     raise _Unknown
                 for name in list(self._names):
                     if name in space and (place, name) not in self._seen:
