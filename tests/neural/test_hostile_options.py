@@ -18,9 +18,11 @@ from topos import (
     Mlp,
     Parallel,
     Positions,
+    RecordedError,
     Residual,
     Rotary,
     Sequential,
+    SettingError,
     Sgd,
     Tape,
     Tensor,
@@ -143,12 +145,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a text for a smoothing": (
         lambda: cross_entropy(ones, ones, smoothing="x"),
-        "cross_entropy: smoothing must be in [0, 1], got 'x'",
+        "cross_entropy: smoothing must be a number from 0 to 1, got 'x'",
     ),
-    "a text for a delta": (lambda: huber(ones, ones, "x"), "huber: delta must be positive, got 'x'"),
+    "a text for a delta": (lambda: huber(ones, ones, "x"), "huber: delta must be a number above 0, got 'x'"),
     "a scale": (lambda: init.normal(0, float("nan")), "init.normal: scale must be a finite number, got nan"),
     "a gain": (lambda: init.orthogonal(0, "x"), "init.orthogonal: gain must be a finite number, got 'x'"),
-    "a limit": (lambda: init.truncated_normal(0, 1, "x"), "init.truncated_normal: limit must be positive, got 'x'"),
+    "a limit": (
+        lambda: init.truncated_normal(0, 1, "x"),
+        "init.truncated_normal: limit must be a number above 0, got 'x'",
+    ),
     "a limit that lets nothing pass": (
         lambda: init.truncated_normal(0, 1, 1e-9),
         "init.truncated_normal: limit must be at least 0.001, got 1e-09; see init.uniform",
@@ -161,7 +166,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Sgd().record(tape, tape.differentiate(x.sum(), x), name=3),
         "Sgd: wants a text for its name, got 3",
     ),
-    "a mask's rate": (lambda: init.dropout(0, "x"), "init.dropout: rate must be in [0, 1), got 'x'"),
+    "a mask's rate": (
+        lambda: init.dropout(0, "x"),
+        "init.dropout: rate must be a number at least 0 and below 1, got 'x'",
+    ),
     "a constant": (lambda: init.constant("x"), "init.constant: wants a number, got 'x'"),
     "an element that is a text": (
         lambda: init.zeros([2], "f32"),  # type: ignore[arg-type]
@@ -191,6 +199,30 @@ def test_what_is_wrong_is_refused_by_name(case: str) -> None:
     with pytest.raises(ToposError) as caught:
         call()
     assert str(caught.value).splitlines()[0] == message
+
+
+@pytest.mark.parametrize("case", [case for case in REFUSED if "array for" in case])
+def test_what_is_no_operand_is_the_wrong_type_and_no_wrong_shape(case: str) -> None:
+    with pytest.raises(RecordedError) as caught:
+        REFUSED[case][0]()
+    assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize("case", ["numbers for a bias", "a rotary that is none"])
+def test_what_is_no_option_is_a_setting(case: str) -> None:
+    with pytest.raises(SettingError):
+        REFUSED[case][0]()
+
+
+def test_an_integer_beyond_floats_is_refused() -> None:
+    for call in (
+        lambda: Adam(epsilon=10**400),
+        lambda: init.normal(0, -(10**400)),
+        lambda: schedule.stairs(0.1, 10**400, 0.5),
+        lambda: BatchNorm(Tape(), 3, epsilon=10**400),
+    ):
+        with pytest.raises(SettingError, match="must be a (finite|whole) number"):
+            call()
 
 
 def test_a_layer_that_is_refused_leaves_no_parameter_behind() -> None:

@@ -203,7 +203,7 @@ def test_c36_shapes_that_differ_are_named_and_nothing_is_recorded(loss: Callable
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"smoothing": 1.5}, SettingError, "cross_entropy: smoothing must be in [0, 1], got 1.5"),
+        ({"smoothing": 1.5}, SettingError, "cross_entropy: smoothing must be a number from 0 to 1, got 1.5"),
         ({"weights": [1, 2]}, ShapeError, "cross_entropy: wants weights [5], one for each class, got [2]"),
         (
             {"target": Tensor.selection([1, 2], 5)},
@@ -233,4 +233,4 @@ def test_cross_entropy_refuses_what_does_not_fit(options: dict[str, Any], kind: 
 def test_a_huber_limit_is_positive() -> None:
     with pytest.raises(SettingError) as caught:
         huber(Tensor([1.0]), [1.0], delta=0)
-    assert str(caught.value) == "huber: delta must be positive, got 0"
+    assert str(caught.value) == "huber: delta must be a number above 0, got 0"

@@ -105,14 +105,14 @@ REFUSED = {
     "BatchNorm wants two elements of each channel or more to train on, got [0, 3, 2]": lambda t: BatchNorm(t, 3).train(
         t.input(shape=[0, 3, 2])
     ),
-    "bn: BatchNorm wants epsilon finite and at least 0, got -1e-05": lambda t: BatchNorm(
+    "bn: BatchNorm: epsilon must be a finite number at least 0, got -1e-05": lambda t: BatchNorm(
         t, 3, epsilon=-1e-5, name="bn"
     ),
-    "BatchNorm wants momentum between 0 and 1, got 1.5": lambda t: BatchNorm(t, 3, momentum=1.5),
-    "BatchNorm wants epsilon finite and at least 0, got inf": lambda t: BatchNorm(t, 3, epsilon=float("inf")),
+    "BatchNorm: momentum must be a number from 0 to 1, got 1.5": lambda t: BatchNorm(t, 3, momentum=1.5),
+    "BatchNorm: epsilon must be a finite number at least 0, got inf": lambda t: BatchNorm(t, 3, epsilon=float("inf")),
     "ln: LayerNorm wants a last axis of 3, got [2, 4]": lambda t: LayerNorm(t, 3, name="ln")(t.input(shape=[2, 4])),
     "LayerNorm wants width of at least 1, got 0": lambda t: LayerNorm(t, 0),
-    "LayerNorm wants epsilon finite and at least 0, got '1'": lambda t: LayerNorm(t, 3, epsilon="1"),
+    "LayerNorm: epsilon must be a finite number at least 0, got '1'": lambda t: LayerNorm(t, 3, epsilon="1"),
     "ln: RmsNorm wants a last axis of 3, got []": lambda t: RmsNorm(t, 3, name="ln")(t.input(shape=[])),
     "GroupNorm wants groups that divide channels, got 2 of 3": lambda t: GroupNorm(t, 3, 2),
     "gn: GroupNorm wants [batch, 4, ...], got [2, 3, 4]": lambda t: GroupNorm(t, 4, 2, name="gn")(

@@ -8,8 +8,9 @@ from topos.element import Element
 from topos.errors import RecordedError
 from topos.graph import Tape, Value
 from topos.neural.init import constant
+from topos.neural.limits import expect_not_negative, expect_part
 from topos.neural.module import Module
-from topos.neural.options import extent, number
+from topos.neural.options import extent
 from topos.neural.sources import Sources
 
 
@@ -39,8 +40,8 @@ class BatchNorm(Module):
     ) -> None:
         sources = Sources(tape, "BatchNorm", name)
         self.path = sources.path
-        self.epsilon = number(self.refusal, "epsilon", epsilon)
-        self.momentum = number(self.refusal, "momentum", momentum, 1.0)
+        self.epsilon: float = expect_not_negative(self.called, "epsilon", epsilon)
+        self.momentum: float = expect_part(self.called, "momentum", momentum)
         channels = extent(self.refusal, "channels", channels)
         self.gain = sources.parameter("gain", [channels], constant(1), element)
         self.bias = sources.parameter("bias", [channels], constant(0), element)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from topos.element import Element, f32
+from topos.errors import SettingError
 from topos.graph import Tape, Value
 from topos.neural.attention import scaled_dot_product
 from topos.neural.init import constant
@@ -50,7 +51,7 @@ class Attention(Module):
         divides(self.refusal, "heads", heads, "the width", width)
         divides(self.refusal, "groups", self.groups, "the heads", heads)
         if not isinstance(rotary, Rotary | None):
-            raise self.refusal(f"wants a Rotary or none, got {type(rotary).__name__}")
+            raise SettingError(f"{self.called} wants a Rotary or none, got {type(rotary).__name__}")
         columns = (heads + 2 * self.groups) * (width // heads)
         self.inward = Linear(tape, width, columns, init, bias=bias, element=element, name=sources.called("inward"))
         self.outward = Linear(tape, width, width, init, bias=bias, element=element, name=sources.called("outward"))

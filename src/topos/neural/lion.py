@@ -33,12 +33,16 @@ class Lion(Optimizer):
         return {"first": weight.zero_like()}
 
     def common(self, counts: Numbers, rate: Any) -> dict[str, Any]:
-        return {"rate": rate, "shrink": rate.one_like() - rate * self.decay}
+        one = rate.one_like()
+        rests = {"rest1": one - self.beta1, "rest2": one - self.beta2}  # of the decays as the element holds them
+        return {"rate": rate, "shrink": one - rate * self.decay, **rests}
 
     def update(self, weight: Any, gradient: Any, kept: Numbers, common: Numbers) -> tuple[Any, dict[str, Any]]:
-        rate, shrink = (common[part].broadcast(weight.shape) for part in ("rate", "shrink"))
-        direction = kept["first"] * self.beta1 + gradient * (1 - self.beta1)
-        first = kept["first"] * self.beta2 + gradient * (1 - self.beta2)
+        rate, shrink, rest1, rest2 = (
+            common[part].broadcast(weight.shape) for part in ("rate", "shrink", "rest1", "rest2")
+        )
+        direction = kept["first"] * self.beta1 + gradient * rest1
+        first = kept["first"] * self.beta2 + gradient * rest2
         return weight * shrink - _sign(direction) * rate, {"first": first}
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from topos.errors import SettingError, ShapeError
+from topos.errors import ShapeError
 from topos.graph import Symbol, Value
-from topos.neural.limits import is_number
+from topos.neural.limits import expect_part, expect_positive
 from topos.neural.options import operand, refusing
 from topos.op import Composites, Recordable
 from topos.shape import Shape
@@ -32,8 +32,7 @@ def cross_entropy(logits: Operand, target: Any, *, weights: Any = None, smoothin
     >>> cross_entropy(Tensor([[2.0, 0.0], [0.0, 0.0]]), Tensor.selection([0, 1], 2))
     Tensor(0.4100376, f32)
     """
-    if not is_number(smoothing) or not 0 <= smoothing <= 1:
-        raise SettingError(f"cross_entropy: smoothing must be in [0, 1], got {smoothing!r}")
+    smoothing = expect_part("cross_entropy", "smoothing", smoothing)
     operand(refusing("cross_entropy"), logits)
     if not logits.shape.rank:
         raise ShapeError("cross_entropy: wants logits [..., classes], got []")
@@ -96,8 +95,7 @@ def huber(prediction: Operand, target: Any, delta: float = 1.0) -> Operand:
     `e` is `prediction - target` (Huber, "Robust estimation of a location parameter", 1964). Raises `ShapeError` where
     shapes differ, `SettingError` for a `delta` that is not positive.
     """
-    if not is_number(delta) or not delta > 0:
-        raise SettingError(f"huber: delta must be positive, got {delta!r}")
+    delta = expect_positive("huber", "delta", delta)
     error: Operand = prediction - _like(prediction, target, "huber")
     distance = error.abs()
     held = distance.minimum(delta)

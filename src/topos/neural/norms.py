@@ -5,8 +5,9 @@ from __future__ import annotations
 from topos.element import Element
 from topos.graph import Tape, Value
 from topos.neural.init import constant
+from topos.neural.limits import expect_not_negative
 from topos.neural.module import Module
-from topos.neural.options import divides, extent, number
+from topos.neural.options import divides, extent
 from topos.neural.rows import expect_width
 from topos.neural.sources import Sources
 
@@ -30,7 +31,7 @@ class LayerNorm(Module):
     ) -> None:
         sources = Sources(tape, "LayerNorm", name)
         self.path = sources.path
-        self.epsilon = number(self.refusal, "epsilon", epsilon)
+        self.epsilon: float = expect_not_negative(self.called, "epsilon", epsilon)
         width = extent(self.refusal, "width", width)
         self.gain = sources.parameter("gain", [width], constant(1), element)
         self.bias = sources.parameter("bias", [width], constant(0), element)
@@ -59,7 +60,7 @@ class RmsNorm(Module):
     ) -> None:
         sources = Sources(tape, "RmsNorm", name)
         self.path = sources.path
-        self.epsilon = number(self.refusal, "epsilon", epsilon)
+        self.epsilon: float = expect_not_negative(self.called, "epsilon", epsilon)
         width = extent(self.refusal, "width", width)
         self.gain = sources.parameter("gain", [width], constant(1), element)
 
@@ -92,7 +93,7 @@ class GroupNorm(Module):
     ) -> None:
         sources = Sources(tape, "GroupNorm", name)
         self.path = sources.path
-        self.epsilon = number(self.refusal, "epsilon", epsilon)
+        self.epsilon: float = expect_not_negative(self.called, "epsilon", epsilon)
         channels = extent(self.refusal, "channels", channels)
         self.groups = extent(self.refusal, "groups", groups)
         divides(self.refusal, "groups", groups, "channels", channels)

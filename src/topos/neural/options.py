@@ -5,12 +5,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import partial
-from sys import float_info
 from typing import Any
 
-from topos.errors import SettingError, ShapeError
+from topos.errors import RecordedError, SettingError, ShapeError
 from topos.neural.init import constant
-from topos.neural.limits import is_number
 from topos.op import Recordable
 
 Refuse = Callable[[str], ShapeError]
@@ -27,9 +25,9 @@ def _refusal(rule: str, fact: str) -> ShapeError:
 
 
 def operand(refuse: Refuse, x: Any) -> None:
-    """Refuses what neither computes nor records."""
+    """Raises `RecordedError` for what neither computes nor records."""
     if not isinstance(x, Recordable):
-        raise refuse(f"wants a tensor or a value, got {type(x).__name__}")
+        raise RecordedError(str(refuse(f"wants a tensor or a value, got {type(x).__name__}")))
 
 
 def extent(refuse: Refuse, name: str, value: Any, least: int = 1) -> int:
@@ -57,18 +55,13 @@ def divides(refuse: Refuse, name: str, count: int, of: str, whole: int) -> None:
         raise refuse(f"wants {name} that divide {of}, got {count} of {whole}")
 
 
-def number(refuse: Refuse, name: str, value: Any, most: float = float_info.max) -> float:
-    """A finite option that is not negative, and at most `most`. Raises `SettingError`: it is no extent."""
-    if not is_number(value) or not 0 <= float(value) <= most:
-        limit = "finite and at least 0" if most == float_info.max else f"between 0 and {most:g}"
-        raise SettingError(str(refuse(f"wants {name} {limit}, got {value!r}")))
-    return float(value)
-
-
 def bias_start(refuse: Refuse, bias: Any) -> Any:
-    """The initialiser of a bias: zeros where there is just to be one, the given one, or none where there is no bias."""
+    """The initialiser of a bias: zeros where there is just to be one, the given one, or none where there is no bias.
+
+    Raises `SettingError` for anything else.
+    """
     if bias is None or bias is False:
         return None
     if bias is not True and not callable(bias):
-        raise refuse(f"wants True, False or an initialiser for bias, got {type(bias).__name__}")
+        raise SettingError(str(refuse(f"wants True, False or an initialiser for bias, got {type(bias).__name__}")))
     return constant(0) if bias is True else bias

@@ -37,11 +37,7 @@ class Stream:
     __slots__ = ("position", "seed")
 
     def __init__(self, seed: int, position: int = 0) -> None:
-        try:
-            self.seed = operator.index(seed) & _WORD
-        except TypeError:
-            hint = "; a seed makes the initialiser: init.kaiming(seed=1)" if isinstance(seed, Shape) else ""
-            raise SettingError(f"seed: wants an integer, got {seed!r}{hint}") from None
+        self.seed = expect_seed(seed)
         self.position = position
 
     def integers(self, count: int) -> Array:
@@ -111,6 +107,15 @@ class Stream:
         for start in range(0, count, _PIECE):
             result[start : start + _PIECE] = draw(min(_PIECE, count - start))
         return result
+
+
+def expect_seed(seed: Any) -> int:
+    """A seed as a stream has it, any integer modulo `2**64`. Raises `SettingError` for anything else."""
+    try:
+        return operator.index(seed) & _WORD
+    except TypeError:
+        hint = "; a seed makes the initialiser: init.kaiming(seed=1)" if isinstance(seed, Shape) else ""
+        raise SettingError(f"seed: wants an integer, got {seed!r}{hint}") from None
 
 
 def mixed(state: Array) -> Array:

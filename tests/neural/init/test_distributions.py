@@ -77,10 +77,13 @@ def test_constants_are_rounded_once_and_stored_once() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: init.truncated_normal(1, limit=0), "init.truncated_normal: limit must be positive, got 0"),
-        (lambda: init.truncated_normal(1, limit=math.nan), "init.truncated_normal: limit must be positive, got nan"),
-        (lambda: init.dropout(1, 1.0), "init.dropout: rate must be in [0, 1), got 1.0"),
-        (lambda: init.dropout(1, -0.1), "init.dropout: rate must be in [0, 1), got -0.1"),
+        (lambda: init.truncated_normal(1, limit=0), "init.truncated_normal: limit must be a number above 0, got 0"),
+        (
+            lambda: init.truncated_normal(1, limit=math.nan),
+            "init.truncated_normal: limit must be a number above 0, got nan",
+        ),
+        (lambda: init.dropout(1, 1.0), "init.dropout: rate must be a number at least 0 and below 1, got 1.0"),
+        (lambda: init.dropout(1, -0.1), "init.dropout: rate must be a number at least 0 and below 1, got -0.1"),
         (
             lambda: init.xavier(1, distribution="even"),
             "init.xavier: distribution is 'uniform' or 'normal', got 'even'",
@@ -90,6 +93,13 @@ def test_constants_are_rounded_once_and_stored_once() -> None:
         (
             lambda: init.kaiming(Shape([2, 3]), f32),  # type: ignore[arg-type]
             "seed: wants an integer, got [2, 3]; a seed makes the initialiser: init.kaiming(seed=1)",
+        ),
+        *(
+            (
+                lambda make=make: make(Shape([2, 3]), f32),
+                "seed: wants an integer, got [2, 3]; a seed makes the initialiser: init.kaiming(seed=1)",
+            )
+            for make in (init.uniform, init.normal, init.truncated_normal, init.dropout, init.xavier, init.orthogonal)
         ),
         (lambda: init.normal(1).keyed().at(7), "init.normal: a path is a string, got 7"),  # type: ignore[arg-type]
     ],

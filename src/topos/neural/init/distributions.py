@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from topos.errors import SettingError
 from topos.neural.init.seeded import Seeded
-from topos.neural.limits import expect_number, is_number
+from topos.neural.limits import expect_number, expect_positive, expect_share
+from topos.neural.stream import expect_seed
 
 LEAST = 0.001
 """The least limit of a truncated normal: below it nearly every draw is passed over, and what is left is uniform."""
@@ -12,13 +13,13 @@ LEAST = 0.001
 
 def uniform(seed: int, scale: float = 1.0) -> Seeded:
     """Even over `[-scale, scale)`: `(2 * u - 1) * scale` of the next real `u` (rounding may reach `scale`)."""
-    scale = expect_number("init.uniform", "scale", scale)
+    seed, scale = expect_seed(seed), expect_number("init.uniform", "scale", scale)
     return Seeded("uniform", seed, lambda stream, shape: stream.signed(shape.volume) * scale)
 
 
 def normal(seed: int, scale: float = 1.0) -> Seeded:
     """Normal about 0 with the standard deviation `scale`: a standard normal times `scale`."""
-    scale = expect_number("init.normal", "scale", scale)
+    seed, scale = expect_seed(seed), expect_number("init.normal", "scale", scale)
     return Seeded("normal", seed, lambda stream, shape: stream.normals(shape.volume) * scale)
 
 
@@ -28,9 +29,8 @@ def truncated_normal(seed: int, scale: float = 1.0, limit: float = 2.0) -> Seede
     What is left deviates by less than `scale` (0.88 of it for a limit of 2). Raises `SettingError` for a limit that is
     below 0.001, where nearly all of them would be passed over.
     """
-    scale = expect_number("init.truncated_normal", "scale", scale)
-    if not is_number(limit) or not limit > 0:
-        raise SettingError(f"init.truncated_normal: limit must be positive, got {limit!r}")
+    seed, scale = expect_seed(seed), expect_number("init.truncated_normal", "scale", scale)
+    limit = expect_positive("init.truncated_normal", "limit", limit)
     if limit < LEAST:
         raise SettingError(f"init.truncated_normal: limit must be at least {LEAST}, got {limit!r}; see init.uniform")
     return Seeded("truncated_normal", seed, lambda stream, shape: stream.truncated_normals(shape.volume, limit) * scale)
@@ -41,7 +41,6 @@ def dropout(seed: int, rate: float) -> Seeded:
 
     Such a mask is what a dropout is fed. Raises `SettingError` for a rate outside `[0, 1)`.
     """
-    if not is_number(rate) or not 0 <= rate < 1:
-        raise SettingError(f"init.dropout: rate must be in [0, 1), got {rate!r}")
+    seed, rate = expect_seed(seed), expect_share("init.dropout", "rate", rate)
     kept = 1.0 / (1.0 - rate)
     return Seeded("dropout", seed, lambda stream, shape: (stream.reals(shape.volume) >= rate) * kept)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from topos.errors import SettingError, ShapeError
 from topos.neural.init.seeded import Array, Draw, Seeded
 from topos.neural.limits import expect_number
-from topos.neural.stream import Stream
+from topos.neural.stream import Stream, expect_seed
 from topos.shape import Shape
 
 
@@ -40,8 +40,7 @@ def xavier(seed: int, gain: float = 1.0, *, distribution: str = "uniform") -> Se
     are about linear at 0 (Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
     networks", 2010).
     """
-    Stream(seed)  # what is no seed is told before what is no gain: a shape stands for one where the seed was forgotten
-    gain = expect_number("init.xavier", "gain", gain)
+    seed, gain = expect_seed(seed), expect_number("init.xavier", "gain", gain)
 
     def scale(fan: Fans, spread: float) -> float:
         return gain * math.sqrt(spread * 2.0 / (fan.inputs + fan.outputs))
@@ -56,10 +55,9 @@ def kaiming(seed: int, gain: float = math.sqrt(2.0), *, fan: str = "inputs", dis
     gradients that stays (He, Zhang, Ren and Sun, "Delving deep into rectifiers", 2015). An activation's `gain` may be
     given for another one.
     """
+    seed, gain = expect_seed(seed), expect_number("init.kaiming", "gain", gain)
     if fan not in ("inputs", "outputs"):
         raise SettingError(f"init.kaiming: fan is 'inputs' or 'outputs', got {fan!r}")
-    Stream(seed)
-    gain = expect_number("init.kaiming", "gain", gain)
 
     def scale(found: Fans, spread: float) -> float:
         return gain * math.sqrt(spread / (found.inputs if fan == "inputs" else found.outputs))

@@ -11,7 +11,7 @@ from topos.element import f64
 from topos.errors import ShapeError
 from topos.neural.init.seeded import Array, Seeded
 from topos.neural.limits import expect_number
-from topos.neural.stream import Stream
+from topos.neural.stream import Stream, expect_seed
 from topos.shape import Shape
 
 
@@ -25,7 +25,7 @@ def orthogonal(seed: int, gain: float = 1.0) -> Seeded:
     from the classical compact groups", 2007: the distribution is even because the process keeps the diagonal of its
     triangle positive.) Raises `ShapeError` for a rank below 2.
     """
-    gain = expect_number("init.orthogonal", "gain", gain)
+    seed, gain = expect_seed(seed), expect_number("init.orthogonal", "gain", gain)
 
     def draw(stream: Stream, shape: Shape) -> Array:
         if shape.rank < 2:
