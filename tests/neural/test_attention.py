@@ -23,7 +23,7 @@ from topos import (
     scaled_dot_product,
     sinusoids,
 )
-from topos.testing import assert_same_bits
+from topos.testing import assert_same_bits, check_gradient
 
 
 def drawn(shape, element=None):
@@ -156,6 +156,72 @@ def test_decoding_token_by_token_has_the_bits_of_the_whole(groups, batch, elemen
         assert_same_bits(found[..., 0, :], expected[..., place, :])
 
 
+CROSSED = {"heads": (4, False), "groups": (2, False), "one group": (1, False), "turned": (4, True)}
+
+
+def heads_by_hand(layer, payloads, x, context, mask):
+    """Head by head over f64 arrays, each with the columns of its own."""
+    weight, bias, outward, last = payloads
+    size, heads, groups = 8 // layer.heads, layer.heads, layer.groups
+    parts = []
+    for head in range(heads):
+        group = head * groups // heads
+        starts = [head * size, (heads + group) * size, (heads + groups + group) * size]
+        q, k, v = (
+            rows @ weight[:, start : start + size] + bias[start : start + size]
+            for rows, start in zip((x, context, context), starts, strict=True)
+        )
+        if layer.rotary is not None:
+            q, k = turned_by_hand(q), turned_by_hand(k)
+        parts.append(attended(q, k, v, 1 / sqrt(size), mask))
+    return np.concatenate(parts, -1) @ outward + last
+
+
+def turned_by_hand(rows):
+    half = rows.shape[-1] // 2
+    angles = np.arange(rows.shape[-2])[:, None] / 10000.0 ** (np.arange(half) / half)
+    first, second = rows[..., :half], rows[..., half:]
+    return np.concatenate(
+        [first * np.cos(angles) - second * np.sin(angles), second * np.cos(angles) + first * np.sin(angles)], -1
+    )
+
+
+@pytest.mark.parametrize("name", CROSSED)
+@pytest.mark.parametrize("leading", [(), (3,)], ids=str)
+def test_attention_over_a_context_head_by_head(name, leading) -> None:
+    groups, is_turned = CROSSED[name]
+    tape = Tape(f64)
+    rotary = Rotary(tape, 7, 2) if is_turned else None
+    layer = Attention(tape, 8, 4, drawn, groups=groups, bias=drawn, rotary=rotary)
+    x, context, mask = drawn([*leading, 5, 8]), drawn([*leading, 7, 8]) + 0.2, drawn([5, 7])
+    y = layer(tape.input(x), mask, context=tape.input(context)).symbol()
+    network = tape.into_network()
+    payloads = [tensor.numpy() for tensor in network.parameters().payloads()]
+    found = network.entry(y).lower().forward(network.parameters()).of(y).numpy()
+    np.testing.assert_allclose(found, heads_by_hand(layer, payloads, x, context, mask), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("element", [f32, f64, bf16], ids=str)
+@pytest.mark.parametrize("name", CROSSED)
+def test_a_context_of_the_tokens_themselves_is_attention_of_the_tokens(name, element) -> None:
+    groups, is_turned = CROSSED[name]
+    tape = Tape(element)
+    layer = Attention(tape, 8, 4, drawn, groups=groups, rotary=Rotary(tape, 7, 2) if is_turned else None)
+    x = tape.input(drawn([2, 7, 8]))
+    names = detach(layer(x, where=causal_mask(7)), layer(x, where=causal_mask(7), context=x))
+    network = tape.into_network()
+    assert_same_bits(*network.entry(list(names)).lower().forward(network.parameters()).of(names))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_gradients_of_attention_over_a_context(groups) -> None:
+    def loss(x, context):
+        layer = Attention(x.tape, 4, 2, drawn, groups=groups, bias=drawn)
+        return layer(x, context=context).sin().sum()
+
+    check_gradient(loss, drawn([2, 3, 4]), drawn([2, 5, 4]), element=f32)
+
+
 def x_of(tape, *shape):
     return tape.input(shape=shape)
 
@@ -186,6 +252,12 @@ REFUSED = {
     "c: KeyValueCache of [2, 4, 2] has no place for [4, 1, 2]": lambda t: Attention(t, 8, 4, drawn).decode(
         x_of(t, 1, 8), t.selection([1], 4), KeyValueCache(t, [2, 4, 2], name="c")
     ),
+    "a: Attention wants [..., places, 8], got [2, 6]": lambda t: Attention(t, 8, 4, drawn, name="a")(
+        x_of(t, 2, 8), context=x_of(t, 2, 6)
+    ),
+    "a: Attention wants a context of equal leading axes, got [3, 4, 8] beside [2, 4, 8]": lambda t: Attention(
+        t, 8, 4, drawn, name="a"
+    )(x_of(t, 2, 4, 8), context=x_of(t, 3, 4, 8)),
     "KeyValueCache wants [..., groups, places, size], got [4, 2]": lambda t: KeyValueCache(t, [4, 2]),
     "r: Rotary wants an even width, got 3": lambda t: Rotary(t, 4, 3, name="r"),
     "r: Rotary wants [..., tokens, 4] of at most 4 tokens, got [5, 4]": lambda t: Rotary(t, 4, 4, name="r")(

@@ -21,7 +21,10 @@ from topos.shape import Shape
 
 
 class Attention(Module):
-    """Self-attention of several heads: `[..., tokens, width]` to the same (Vaswani et al. 2017, section 3.2.2).
+    """Attention of several heads: `[..., tokens, width]` to the same (Vaswani et al. 2017, section 3.2.2).
+
+    Tokens attend one another, or with a `context`, `[..., places, width]`, what that has at each place; queries are of
+    the tokens in either case. With `layer(x, context=x)` every bit is that of `layer(x)`.
 
     `inward` is one dense layer to the queries of all heads, then the keys, then the values; each head attends by
     `scaled_dot_product`, with `mask` and `where` as there, and `outward` joins them. With fewer `groups` than `heads`
@@ -57,8 +60,8 @@ class Attention(Module):
         self.outward = Linear(tape, width, width, init, bias=bias, element=element, name=sources.called("outward"))
         self.rotary = rotary
 
-    def express(self, x: Value, mask: Any = None, where: Any = None) -> Value:
-        query, key, value = self._projected(x, None)
+    def express(self, x: Value, mask: Any = None, where: Any = None, context: Value | None = None) -> Value:
+        query, key, value = self._projected(x, None) if context is None else self._crossed(x, context)
         return self._attended(query, key, value, mask, where)
 
     def decode(self, x: Value, at: Value, cache: KeyValueCache) -> tuple[Value, dict[Value, Value]]:
@@ -80,9 +83,7 @@ class Attention(Module):
 
     def _projected(self, x: Value, at: Value | None) -> tuple[Value, Value, Value]:
         """Queries `[..., heads, tokens, size]`, and keys and values `[..., groups, tokens, size]`."""
-        self.tape_of(x)
-        if x.shape.rank < 2 or x.shape[-1] != self.width:
-            raise self.refusal(f"wants [..., tokens, {self.width}], got {x.shape}")
+        self._expect(x, "tokens")
         columns, heads, groups = self.inward(x), self.heads, self.groups
         if self.rotary is None:
             query, key = self._heads(columns, 0, heads), self._heads(columns, heads, groups)
@@ -90,6 +91,23 @@ class Attention(Module):
             turned = self.rotary(self._heads(columns, 0, heads + groups), at)  # what two read is stored
             query, key = turned.narrow(-3, 0, heads), turned.narrow(-3, heads, groups)
         return query, key, self._heads(columns, heads + groups, groups)
+
+    def _crossed(self, x: Value, context: Value) -> tuple[Value, Value, Value]:
+        """The same, with keys and values of a context: each works out its own columns alone."""
+        self._expect(x, "tokens")
+        self._expect(context, "places")
+        if context.shape[:-2] != x.shape[:-2]:
+            raise self.refusal(f"wants a context of equal leading axes, got {context.shape} beside {x.shape}")
+        heads, groups, size = self.heads, self.groups, self.width // self.heads
+        query = self._heads(self.inward.narrowed(x, 0, self.width), 0, heads)
+        columns = self.inward.narrowed(context, self.width, 2 * groups * size)
+        key, value = (self._heads(columns, start, groups) for start in (0, groups))
+        return (query, key, value) if self.rotary is None else (self.rotary(query), self.rotary(key), value)
+
+    def _expect(self, x: Value, rows: str) -> None:
+        self.tape_of(x)
+        if x.shape.rank < 2 or x.shape[-1] != self.width:
+            raise self.refusal(f"wants [..., {rows}, {self.width}], got {x.shape}")
 
     def _heads(self, columns: Value, start: int, count: int) -> Value:
         """Some columns as heads: `[..., count, tokens, size]`."""

@@ -45,11 +45,16 @@ class Linear(Module):
         self.bias = sources.parameter("bias", [outputs], starts, element) if starts else None
 
     def express(self, x: Value) -> Value:
+        return self.narrowed(x, 0, None)
+
+    def narrowed(self, x: Value, start: int, count: int | None) -> Value:
+        """Some outputs alone, `count` from `start`, with the bits that they have among all of them."""
         weight = self.resolve(self.weight, like=x)
         expect_width(self.refusal, x, weight.shape[0])
-        y = flat(x) @ weight
+        y = flat(x) @ (weight if count is None else weight.narrow(1, start, count))
         if self.bias is not None:
-            y = y + self.resolve(self.bias, like=x).broadcast_along(0, y.shape[0])
+            bias = self.resolve(self.bias, like=x)
+            y = y + (bias if count is None else bias.narrow(0, start, count)).broadcast_along(0, y.shape[0])
         return unflat(y, like=x)
 
 

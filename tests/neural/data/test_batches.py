@@ -39,7 +39,7 @@ def test_every_row_comes_once(count: int, size: int, seed: int, number: int) -> 
     kept = epoch(rows, size, seed, epoch=number, keep=True)
     assert sorted(np.concatenate([*kept, rows[:0]]).tolist()) == rows.tolist()
     assert [len(batch) for batch in kept[:-1]] == [size] * max(0, len(kept) - 1)
-    dropped = epoch(rows, size, seed, epoch=number)
+    dropped = epoch(rows, size, seed, epoch=number) if count >= size else []
     assert len(dropped) == count // size
     padded = epoch(rows, size, seed, epoch=number, pad=-1)
     assert [len(batch) for batch in padded] == [size] * -(-count // size)
@@ -111,6 +111,16 @@ def test_a_batch_that_is_filled_up_has_the_loss_of_the_rows_that_are_there() -> 
             lambda: batches({"x": ROWS}, 2, 1, pad={"y": 1}),
             SettingError,
             "batches: pad is unlike the arrays: ['y'] beside ['x']",
+        ),
+        (
+            lambda: batches(ROWS, 11, 1),
+            SettingError,
+            "batches: 10 rows make no batch of 11; keep=True takes fewer, pad fills them up",
+        ),
+        (
+            lambda: batches(ROWS[:0], 1, 1),
+            SettingError,
+            "batches: 0 rows make no batch of 1; keep=True takes fewer, pad fills them up",
         ),
         (lambda: batches(ROWS, 2, 1.5), SettingError, "seed: wants an integer, got 1.5"),
     ],

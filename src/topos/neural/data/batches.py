@@ -23,7 +23,7 @@ def batches(arrays: Any, size: int, seed: int, *, epoch: int = 0, keep: bool = F
     What is left after the last whole batch is dropped; with `keep` it comes as a shorter batch; with `pad` it is filled
     up to `size` with rows of that number (an absent id, a zero), one for all arrays or a nesting of one for each, and
     every batch has the same shapes. Raises `ShapeError` for arrays of different lengths, `SettingError` for a size
-    below 1 and for a `pad` that is unlike the arrays.
+    below 1, for one that would drop every row, and for a `pad` that is unlike the arrays.
 
     >>> for rows, labels in batches((np.array([[1.0], [2.0], [3.0]]), np.array([0, 1, 0])), 2, seed=7, pad=(0, -1)):
     ...     print(rows.tolist(), labels.tolist())
@@ -34,6 +34,8 @@ def batches(arrays: Any, size: int, seed: int, *, epoch: int = 0, keep: bool = F
     count = _length(arrays)
     if pad is not None:
         _mapped(_checked, arrays, pad)
+    elif count < size and not keep:
+        raise SettingError(f"batches: {count} rows make no batch of {size}; keep=True takes fewer, pad fills them up")
     order = Stream(int(Stream(seed, epoch).integers(1)[0])).order(count)
     return _taken(arrays, order, size, keep, pad)
 
