@@ -1,11 +1,26 @@
 """What fails records nothing, and leaves no name taken."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from topos import KinshipError, Linear, Module, Optimizer, ShapeError, Tape, Value, accumulate, init
+from topos import (
+    KinshipError,
+    Linear,
+    Module,
+    Optimizer,
+    Parallel,
+    Residual,
+    Sequential,
+    SettingError,
+    ShapeError,
+    Tape,
+    Value,
+    accumulate,
+    init,
+)
 
 ones = init.ones
 
@@ -41,6 +56,40 @@ def test_a_transaction_may_hold_another_that_fails() -> None:
             (x * 2).reshape([3])
         x.exp()
     assert [node.opcode.name for node in tape.nodes()] == ["Input", "Exp"]
+
+
+class Failing(Module):
+    def express(self, x: Value) -> Value:
+        return (x * 2).reshape([7])
+
+
+READINGS: dict[str, Callable[[Any, Value], Any]] = {
+    "call": lambda module, x: module(x),
+    "train": lambda module, x: module.train(x),
+    "infer": lambda module, x: module.infer(x),
+}
+
+
+@pytest.mark.parametrize("read", READINGS)
+def test_a_reading_that_fails_records_nothing(read: str) -> None:
+    tape = Tape()
+    x, exp = tape.input([[1.0, 2.0]]), Value.exp
+    for module in (Failing(), Sequential(exp, Failing()), Residual(Failing(), exp), Parallel(exp, Failing())):
+        nodes_after(tape, lambda module=module: READINGS[read](module, x), ShapeError)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("read", READINGS)
+@pytest.mark.parametrize("around", [lambda part: Residual(part, Value.tanh), lambda part: Parallel(Value.tanh, part)])
+def test_modules_deeper_than_the_stack_are_refused_and_record_nothing(
+    read: str, around: Callable[[Any], Module]
+) -> None:
+    tape = Tape()
+    x, module = tape.input([[1.0, 2.0]]), around(Value.exp)
+    for _ in range(sys.getrecursionlimit()):
+        module = around(module)
+    nodes_after(tape, lambda: READINGS[read](module, x), SettingError)
+    with pytest.raises(SettingError, match=r"^\w+ is nested deeper than Python's stack: its limit is \d+ calls$"):
+        READINGS[read](module, x)
 
 
 def test_a_module_that_is_not_made_records_nothing() -> None:

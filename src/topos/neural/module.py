@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
-from topos.errors import KinshipError, RecordedError, ShapeError
+from topos.errors import KinshipError, RecordedError, SettingError, ShapeError
 from topos.graph import Symbol, Tape, Value, detach
 
 _DATA = "<data>"
@@ -19,8 +20,26 @@ _Path = tuple[Any, Any] | None
 """The path of the part around it, and its own name there; none at the root."""
 
 
+def _whole(read: Callable[..., Any]) -> Callable[..., Any]:
+    """A reading of a module that records nothing where it fails, also of Python's stack."""
+
+    @wraps(read)
+    def call(self: Module, *inputs: Any, **options: Any) -> Any:
+        tape = next((value.tape for value in inputs if isinstance(value, Value)), None)
+        try:
+            with nullcontext() if tape is None else tape.transaction():
+                return read(self, *inputs, **options)
+        except RecursionError as error:
+            limit = f"its limit is {sys.getrecursionlimit()} calls"
+            raise SettingError(f"{self.called} is nested deeper than Python's stack: {limit}") from error
+
+    return call
+
+
 class Module:
-    """A part of a model: `express(input)` records what it does, and so does calling it. What fails records nothing.
+    """A part of a model: `express(input)` records what it does, and so does calling it.
+
+    A call, `train` or `infer` that fails records nothing.
 
     A value that is assigned to an attribute, alone or inside lists, dicts and dataclasses, is stored as its symbol: a
     module outlives its tape, and a symbol that is assigned twice ties two places to one parameter. Attributes, lists,
@@ -51,6 +70,7 @@ class Module:
         """Records what the module does to its inputs, on their tape."""
         raise NotImplementedError(f"{type(self).__name__}.express")
 
+    @_whole
     def train(self, *inputs: Any, **options: Any) -> tuple[Any, dict[Value, Value]]:
         """As `express`, in training: the output, and what an entry carries of it (`entry.carry`), `{source: next}`.
 
@@ -58,19 +78,22 @@ class Module:
         """
         return self.express(*inputs, **options), {}
 
+    @_whole
     def infer(self, *inputs: Any, **options: Any) -> Any:
         """As `express`, once training is over."""
         return self.express(*inputs, **options)
 
+    @_whole
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        tape = next((value.tape for value in inputs if isinstance(value, Value)), None)
-        with nullcontext() if tape is None else tape.transaction():
-            return self.express(*inputs, **options)
+        return self.express(*inputs, **options)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
             cls.__init__ = _whole_or_nothing(cls.__init__)  # type: ignore[method-assign]
+        for name in ("train", "infer"):
+            if name in vars(cls):
+                setattr(cls, name, _whole(vars(cls)[name]))
 
     def resolve(self, symbol: Symbol | Value, like: Value) -> Value:
         """What a symbol of the module names on the tape of `like`, cast to its element where it is of another."""
