@@ -1,10 +1,5 @@
 """Snapshots of tables and what fits when they are restored: all of it, or one error that lists all that does not."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +9,7 @@ import pytest
 
 from topos import (
     CheckpointError,
-    KinshipError,
-    Linear,
-    Module,
     Network,
-    Parameters,
     State,
     Tape,
     Tensor,
@@ -26,14 +17,10 @@ from topos import (
     checkpoint,
     f64,
     load_tensors,
-    named_parameters,
     save_tensors,
 )
 from topos.testing import assert_same_bits
 
-from .resumed import Trained, train
-
-HERE = Path(__file__).parent
 W = np.arange(12, dtype=np.float32).reshape(4, 3)
 B = np.array([1, 2, 3, 4], np.float32)
 
@@ -154,172 +141,7 @@ def test_another_element_is_rounded_on_request_alone() -> None:
     assert_same_bits(widened.table, [Tensor(np.array([0.1, 0.2], np.float32)).convert(f64)])
 
 
-# names
-
-
-class Net(Module):
-    def __init__(self, tape: Tape) -> None:
-        self.layers = [Linear(tape, 2, 3, ones, name="a"), Linear(tape, 3, 2, ones, bias=False)]
-        self.head = Linear(tape, 2, 3, ones)
-        self.head.weight = self.layers[0].weight
-        self.mean = tape.input([0, 0], name="mean")
-
-
-def ones(shape: Any, element: Any) -> Tensor:
-    return Tensor.filled(shape, 1, element)
-
-
-def net() -> tuple[Network, Net]:
-    tape = Tape()
-    module = Net(tape)
-    return tape.into_network(), module
-
-
-PATHS = ["layers.0.weight", "layers.0.bias", "layers.1.weight", "head.bias"]
-
-
-def test_a_module_a_mapping_and_pairs_name_the_same() -> None:
-    network, module = net()
-    parameters = network.parameters()
-    for names in (module, named_parameters(module)):
-        assert list(checkpoint.named_snapshot(parameters, names)) == PATHS
-    assert list(checkpoint.named_snapshot(network.state(), module)) == [*PATHS, "mean"]
-    assert list(checkpoint.named_snapshot(network.state(), module.visit())) == [*PATHS, "mean"]
-    with pytest.raises(KinshipError, match="^parameters: %5 is not one of its 5 entries$"):
-        checkpoint.named_snapshot(parameters, module.visit())
-
-
-def test_a_network_names_all_that_its_tables_hold() -> None:
-    network, _ = net()
-    assert list(checkpoint.named_snapshot(network.parameters(), network)) == ["a.weight", "a.bias", "%2", "%3", "%4"]
-    assert list(checkpoint.named_snapshot(network.state(), network)) == ["a.weight", "a.bias", "%2", "%3", "%4", "mean"]
-
-
-def test_tied_weights_are_saved_once_and_stay_tied() -> None:
-    network, module = net()
-    parameters = network.parameters()
-    saved = checkpoint.named_snapshot(parameters, module)
-    assert "head.weight" not in saved
-    first = module.layers[0].weight
-    new = Tensor(np.arange(6.0, dtype=np.float32).reshape(2, 3))
-    del saved["layers.0.weight"]
-    by_either = checkpoint.named_restore(parameters, module, saved | {"head.weight": new}).table
-    assert_same_bits(by_either.of(first), new)
-    assert module.head.weight == first
-    both = {"head.weight": new, "layers.0.weight": Tensor(new.numpy().copy())}
-    assert_same_bits(checkpoint.named_restore(parameters, module, saved | both).table.of(first), new)
-    apart = {"head.weight": new * -1, "layers.0.weight": new}
-    assert raised(lambda: checkpoint.named_restore(parameters, module, saved | apart)) == (
-        "restore: 1 tensor does not fit\n  mismatched  head.weight  is tied to layers.0.weight, and has other bits"
-    )
-    assert raised(lambda: checkpoint.named_restore(parameters, module, saved)) == (
-        "restore: 1 tensor does not fit\n  missing     layers.0.weight or head.weight  [2, 3] f32"
-    )
-
-
-def test_one_name_for_two_entries_is_refused() -> None:
-    network, module = net()
-    pairs = [("w", symbol) for symbol in named_parameters(module).values()]
-    message = "names: 'w' stands for %0 and for %1"
-    assert raised(lambda: checkpoint.named_snapshot(network.parameters(), pairs)) == message
-
-
-def test_positions_name_a_table_whose_names_changed(tmp_path: Path) -> None:
-    network, names = model()
-    saved = checkpoint.snapshot(network.parameters().with_payloads({names["w"]: W}))
-    assert list(saved) == ["0", "1"]
-    save_tensors(tmp_path / "x", saved)
-    other, symbols = Tape.record(lambda tape: [tape.parameter(np.ones((4, 3))), tape.parameter([5] * 4)])
-    table = checkpoint.restore(other.parameters(), load_tensors(tmp_path / "x")).table
-    assert_same_bits(table.of(symbols[0]), Tensor(W))
-    assert raised(lambda: checkpoint.restore(other.parameters(), {"0": W})) == (
-        "restore: 1 tensor does not fit\n  missing     1  [4] f32"
-    )
-
-
-def test_tables_by_label_are_one_snapshot() -> None:
-    network, names = model()
-    weights = network.parameters().with_payloads({names["w"]: W})
-    tables = {"weights": weights, "first": weights.scale(0.5), "second": weights.scale(0.25)}
-    saved = checkpoint.named_snapshot(tables, iter(names.items()))
-    assert list(saved) == ["weights.w", "weights.b", "first.w", "first.b", "second.w", "second.b"]
-    fresh = dict.fromkeys(tables, network.parameters())
-    restored = checkpoint.named_restore(fresh, names, saved).table
-    for name, table in tables.items():
-        assert_same_bits(restored[name], table)
-    assert list(checkpoint.snapshot(tables))[:3] == ["weights.0", "weights.1", "first.0"]
-    assert_same_bits(checkpoint.restore(fresh, checkpoint.snapshot(tables)).table["second"], tables["second"])
-
-
-def test_an_absent_entry_is_neither_saved_nor_wanted() -> None:
-    network, names = model()
-    gradients = Parameters(network.parameters().family, {0: Tensor(W), 1: None})
-    saved = checkpoint.named_snapshot(gradients, names)
-    assert list(saved) == ["w"]
-    assert checkpoint.named_restore(gradients, names, saved).table.payloads()[1] is None
-
-
-def test_views_and_constants_are_restored_in_bits(tmp_path: Path) -> None:
-    network, names = model()
-    table = network.parameters().with_payloads({names["w"]: Tensor(np.asfortranarray(W.T)).transpose()})
-    save_tensors(tmp_path / "x", checkpoint.named_snapshot(table, names))
-    assert_same_bits(checkpoint.named_restore(network.parameters(), names, load_tensors(tmp_path / "x")).table, table)
-
-
-def test_a_file_of_others_is_renamed_as_any_dict_is(tmp_path: Path) -> None:
-    save_tensors(tmp_path / "x", {"transformer.h.0.weight": W.T, "transformer.h.0.bias": B.astype(np.float16)})
-    network, names = model()
-    theirs = {"transformer.h.0.weight": "w", "transformer.h.0.bias": "b"}
-    found = load_tensors(tmp_path / "x")
-    saved = {theirs[name]: tensor for name, tensor in found.items()}
-    saved["w"] = saved["w"].transpose()
-    assert_same_bits(checkpoint.named_restore(network.parameters(), names, saved).table, [Tensor(W), Tensor(B)])
-
-
-# training goes on where it stopped
-
-
-@pytest.mark.parametrize("form", ["state", "tables"])
-def test_training_resumed_is_training_that_was_never_interrupted(form: str, tmp_path: Path) -> None:
-    """A step with momentum, Adam's moments and powers, running statistics, as one State; and the loop over tables."""
-    whole = train(form, tmp_path / "whole", stop=12)
-    train(form, tmp_path / "x", stop=5)
-    resumed = train(form, tmp_path / "x", stop=12)
-    assert resumed.started == 5
-    assert_same_bits(resumed.losses, whole.losses[5:])
-    assert_same_bits(resumed.tables, whole.tables)
-
-
-CHILD = "from pathlib import Path; from resumed import train; train({!r}, Path({!r}), stop=100_000)"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="kills a process")
-@pytest.mark.parametrize("form", ["state", "tables"])
-def test_training_that_is_killed_at_any_moment_goes_on_to_the_same_bits(form: str, tmp_path: Path) -> None:
-    """The child saves after every step; wherever it is killed, the file is whole, and leads to the same bits."""
-    random = np.random.Generator(np.random.PCG64(7))
-    path = tmp_path / "x"
-    for _ in range(5):
-        before = step_of(path)
-        child = subprocess.Popen([sys.executable, "-c", CHILD.format(form, str(path))], cwd=HERE)
-        while step_of(path) == before and child.poll() is None:
-            time.sleep(0.005)
-        time.sleep(float(random.uniform(0, 0.05)))
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        assert step_of(path) > before
-    stop = step_of(path) + 3
-    resumed: Trained = train(form, path, stop=stop)
-    whole = train(form, tmp_path / "whole", stop=stop)
-    assert_same_bits(resumed.tables, whole.tables)
-    assert_same_bits(resumed.losses, whole.losses[-3:])
-
-
-def step_of(path: Path) -> int:
-    return int(load_tensors(path).metadata["step"]) if path.exists() else 0
-
-
+# what is refused
 def test_two_tables_whose_labels_and_names_make_one_path_are_refused() -> None:
     network, (first, second) = Tape.record(lambda tape: (tape.parameter([1.0]), tape.parameter([2.0])))
     table = network.parameters()
