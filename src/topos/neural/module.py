@@ -33,6 +33,8 @@ def _whole(read: Callable[..., Any]) -> Callable[..., Any]:
             limit = f"its limit is {sys.getrecursionlimit()} calls"
             raise SettingError(f"{self.called} is nested deeper than Python's stack: {limit}") from error
 
+    function: Any = call
+    function.__code__ = function.__code__.replace(co_name=read.__name__)  # a node's place reads it off the code
     return call
 
 

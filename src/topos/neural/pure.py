@@ -38,8 +38,8 @@ _PURE = frozenset(
     )
 )
 _MORE = frozenset(
-    ("STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "IMPORT_NAME", "LOAD_NAME")
-    + ("PUSH_EXC_INFO", "MATCH_CLASS", "IS_OP")
+    ("STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF", "IMPORT_NAME")
+    + ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "PUSH_EXC_INFO", "MATCH_CLASS", "IS_OP")
 )
 """What writes; and what could tell a value from a tensor: by an error that it answers, by its class, by which it is."""
 _STATES = frozenset(("mark", "reset", "tables", "_slots"))
