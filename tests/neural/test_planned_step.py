@@ -232,6 +232,16 @@ class Listing(Plain):
         return {"rate": rate * (len(listed) % 2)}
 
 
+class Looking(Plain):
+    def update(self, weight: Any, gradient: Any, kept: Any, common: Any) -> tuple[Any, dict[str, Any]]:
+        return weight - gradient * len(self.tables), {}
+
+
+class Telling(Plain):
+    def update(self, weight: Any, gradient: Any, kept: Any, common: Any) -> tuple[Any, dict[str, Any]]:
+        return weight - gradient if isinstance(weight, Tensor) else weight, {}
+
+
 def closed() -> Optimizer:
     factors = iter(range(100))
 
@@ -242,7 +252,7 @@ def closed() -> Optimizer:
     return Closed()
 
 
-@pytest.mark.parametrize("make", [Reading, Counting, Printing, Drawing, Holding, Listing, closed])
+@pytest.mark.parametrize("make", [Reading, Counting, Printing, Drawing, Holding, Listing, Looking, Telling, closed])
 def test_a_rule_that_does_more_is_asked_at_every_step(make: Callable[[], Optimizer], walks: list[Any]) -> None:
     with Walking():
         expected = steps_of(make(), lambda at: None)

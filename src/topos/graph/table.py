@@ -168,9 +168,9 @@ class Parameters(Table):
     def step(self, gradients: Table, rule: Rule) -> Parameters:
         """The table of `rule(weight, gradient)`; a slot that the gradients do not name stays as it is.
 
-        The rule is asked at every step. Once a family's steps have cost as much as a plan does, one stands for a rule
-        that can be shown to be the same computation as before, with the same bits (the training page has what that
-        takes). Raises `ShapeError` or `ElementError` where the rule answers another shape or element.
+        The rule is asked for each slot, at every step. In a long loop, once steps over these tables have cost as much
+        as a plan does, one stands for a rule that is shown to be the computation that it was, with the same bits.
+        Raises `ShapeError` or `ElementError` where the rule answers another shape or element.
         """
         return self._stepped(gradients, rule, is_told=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dis
 import math
 from collections.abc import Iterator
@@ -11,32 +12,11 @@ from typing import Any, NamedTuple
 
 from topos.op import concat, einsum, stack, where
 
-_PURE = frozenset(
-    map(
-        id,
-        (
-            abs,
-            all,
-            any,
-            bool,
-            dict,
-            enumerate,
-            float,
-            int,
-            len,
-            list,
-            map,
-            max,
-            min,
-            range,
-            reversed,
-            round,
-            set,
-            sorted,
-        )
-        + (str, sum, super, tuple, zip, concat, einsum, stack, where),
-    )
+_PYTHON = (
+    "abs all any bool dict enumerate float int len list map max min range reversed round set sorted str sum super"
+    " tuple zip"
 )
+_PURE = frozenset(map(id, (concat, einsum, stack, where, *map(vars(builtins).get, _PYTHON.split()))))
 _MORE = frozenset(
     ("STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF", "IMPORT_NAME")
     + ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "PUSH_EXC_INFO", "MATCH_CLASS", "IS_OP")
