@@ -141,7 +141,7 @@ def test_the_same_code_told_and_not_told(planned: list[bool]) -> None:
 def test_nothing_is_asked_before_steps_have_cost_what_a_plan_costs(
     monkeypatch: pytest.MonkeyPatch, planned: list[bool]
 ) -> None:
-    monkeypatch.setattr(tables, "PLAN_NS", 3 * 2 * tables.SLOT_NS)
+    monkeypatch.setattr(tables, "PLAN_NS", 3 * (2 * tables.SLOT_NS - tables.CALL_NS))
     network, _ = Tape.record(lambda tape: [tape.parameter(1.0), tape.parameter(2.0)])
     parameters = network.parameters()
     for _ in range(6):
@@ -149,7 +149,10 @@ def test_nothing_is_asked_before_steps_have_cost_what_a_plan_costs(
     assert planned == [False, True, True]
     large, _ = Tape.record(lambda tape: tape.parameter(np.ones((1000, 1000))))
     large.parameters().step(large.parameters(), lambda weight, gradient: weight)
-    assert large.parameters().family.walked_ns == tables.SLOT_NS + 1e6 * tables.PLACE_NS
+    assert large.parameters().family.forgone_ns == tables.SLOT_NS + 1e6 * tables.PLACE_NS - tables.CALL_NS
+    small, _ = Tape.record(lambda tape: tape.parameter(()))
+    small.parameters().step(small.parameters(), lambda weight, gradient: weight)
+    assert small.parameters().family.forgone_ns == 0.0
 
 
 # floats

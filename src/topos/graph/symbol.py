@@ -11,12 +11,12 @@ from weakref import WeakValueDictionary
 class Family:
     """The identity that a tape, its network, and the tape reopened from it share. One object per identity.
 
-    `walked_ns` is what steps over its tables have taken so far, roughly.
+    `forgone_ns` is what a plan would have saved in the steps over its tables so far, roughly.
     """
 
-    __slots__ = ("__weakref__", "identity", "walked_ns")
+    __slots__ = ("__weakref__", "identity", "forgone_ns")
     identity: str
-    walked_ns: float
+    forgone_ns: float
     _known: WeakValueDictionary[str, Family] = WeakValueDictionary()
     _meeting = Lock()
 
@@ -30,7 +30,7 @@ class Family:
     def _met(cls, identity: str) -> Family:
         family = object.__new__(cls)
         family.identity = identity
-        family.walked_ns = 0.0
+        family.forgone_ns = 0.0
         cls._known[identity] = family
         return family
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 Rule = Callable[[Tensor, Tensor], Tensor]
 
 PLAN_NS = 200e6
-"""What steps over the tables of a family have cost when a plan is made for one: as much as that costs."""
-SLOT_NS, PLACE_NS = 20e3, 0.3
-"""What a plan of a step saves for each slot, and for each of its numbers."""
+"""What a plan takes to make: it is made once it would have saved as much in the steps so far."""
+CALL_NS, SLOT_NS, PLACE_NS = 20e3, 20e3, 0.3
+"""What a plan of a step costs to ask, and what it saves for each slot, and for each of its numbers."""
 
 _PLANNED = "topos.neural.plain_step"  # a facade that a step may be offered to: this stage does not know what it makes
 
@@ -168,9 +168,9 @@ class Parameters(Table):
     def step(self, gradients: Table, rule: Rule) -> Parameters:
         """The table of `rule(weight, gradient)`; a slot that the gradients do not name stays as it is.
 
-        The rule is asked for each slot, at every step. In a long loop, once steps over these tables have cost as much
-        as a plan does, one stands for a rule that is shown to be the computation that it was, with the same bits.
-        Raises `ShapeError` or `ElementError` where the rule answers another shape or element.
+        The rule is asked for each slot, at every step. In a long loop, once a plan would have saved as much as it takes
+        to make, one stands for a rule that is shown to be the computation that it was, with the same bits. Raises
+        `ShapeError` or `ElementError` where the rule answers another shape or element.
         """
         return self._stepped(gradients, rule, is_told=False)
 
@@ -181,18 +181,19 @@ class Parameters(Table):
     def _stepped(self, gradients: Table, rule: Callable[..., Tensor], is_told: bool) -> Parameters:
         self._expect_kin(gradients)
         family = self.family
-        if family.walked_ns >= PLAN_NS:
+        if family.forgone_ns >= PLAN_NS:
             planned = import_module(_PLANNED).plain_step(self, gradients, rule, is_told)
             if planned is not None:
                 return self._with({**self.entries, **planned})
-        entries = dict(self.entries)
+        entries, saved_ns = dict(self.entries), -CALL_NS
         for index, weight in self.entries.items():
             gradient = gradients.get(index)
             if weight is not None and gradient is not None:
                 symbol = Symbol(family, index)
                 answer = fused(partial(rule, symbol) if is_told else rule, weight, gradient)
                 entries[index] = fitted(answer, weight, f"step: {symbol}")
-                family.walked_ns += SLOT_NS + PLACE_NS * weight.shape.volume
+                saved_ns += SLOT_NS + PLACE_NS * weight.shape.volume
+        family.forgone_ns += max(0.0, saved_ns)
         return self._with(entries)
 
     def carried(self, network: Network) -> Parameters:
