@@ -68,7 +68,10 @@ def test_where_they_end() -> None:
         (lambda: schedule.linear(1.0, -1), "linear: steps must be a number above 0, got -1"),
         (lambda: schedule.stairs(1.0, 0), "stairs: every must be a whole number above 0, got 0"),
         (lambda: schedule.inverse_square_root(1.0, 0), "inverse_square_root: steps must be a number above 0, got 0"),
-        (lambda: schedule.warmup(-1, schedule.constant(1.0)), "warmup: steps must be a number at least 0, got -1"),
+        (
+            lambda: schedule.warmup(-1, schedule.constant(1.0)),
+            "warmup: steps must be a finite number at least 0, got -1",
+        ),
     ],
 )
 def test_wrong_options_are_refused(make: Callable[[], Any], told: str) -> None:
