@@ -171,6 +171,11 @@ class ScalarReading:
             assert Fraction(float(left.value)) * Fraction(right) == Fraction(float(product.value)), (left.value, right)
         return addend + product
 
+    def add_product(self, addend: Any, left: Any, right: Any) -> Scalar:
+        like = left if isinstance(left, Scalar) else right
+        assert like.kind == "f64"
+        return left * right + addend
+
     def lookup(self, table: Table, index: Scalar) -> Scalar:
         assert index.kind == "i64"
         assert len(table.values) & (len(table.values) - 1) == 0

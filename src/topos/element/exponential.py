@@ -11,8 +11,18 @@ from __future__ import annotations
 
 from topos.element import coefficients as c
 from topos.element.powers import STEP_ROUND, power_of_two_by_steps, steps
-from topos.element.steps import ROUND, clamp, fast_two_sum, polynomial, power_of_two, quadratics, scaled, two_sum
-from topos.element.vocabulary import Value, Vocabulary
+from topos.element.steps import (
+    ROUND,
+    clamp,
+    fast_two_sum,
+    in_two_roundings,
+    polynomial,
+    power_of_two,
+    quadratics,
+    scaled,
+    two_sum,
+)
+from topos.element.vocabulary import Body, Value, Vocabulary
 
 # binary32, through binary64
 EXP_STEPS = steps("exp_steps", c.EXPONENTIAL_F32_SCALE)
@@ -20,10 +30,10 @@ EXPM1_STEPS = steps("expm1_steps", 1.0)
 TANH_STEPS = steps("tanh_steps", 1.0 / c.TANH_F32_SCALE)
 
 
-def exp_stepped(m: Vocabulary, x: Value, shifted: Value) -> Value:
+def exp_stepped(m: Vocabulary, x: Value, shifted: Value, add_product: Body = in_two_roundings) -> Value:
     """`exp(x)` for a binary64 `|x| <= 128`, relative error below 2^-35; `shifted` is `x / ln(2) + STEP_ROUND`."""
     r = m.add_exact(x, shifted - STEP_ROUND, -c.LN2_SHORT)
-    return power_of_two_by_steps(m, EXP_STEPS, shifted) * quadratics(c.EXPONENTIAL_F32, r)
+    return power_of_two_by_steps(m, EXP_STEPS, shifted) * quadratics(c.EXPONENTIAL_F32, r, add_product)
 
 
 def exp_wide(m: Vocabulary, x: Value) -> Value:
@@ -34,7 +44,8 @@ def exp_wide(m: Vocabulary, x: Value) -> Value:
 def exp_f32(m: Vocabulary, x: Value) -> Value:
     """`exp(x)`, within 0.5005 ulp."""
     wide = m.widen(clamp(m, x, -128.0, 128.0))
-    return m.narrow(exp_stepped(m, wide, m.add_exact(STEP_ROUND, wide, c.LOG2_E_SHORT)))
+    shifted = m.add_exact(STEP_ROUND, wide, c.LOG2_E_SHORT)
+    return m.narrow(exp_stepped(m, wide, shifted, m.add_product))
 
 
 def expm1_f32(m: Vocabulary, x: Value) -> Value:
@@ -57,7 +68,7 @@ def tanh_f32(m: Vocabulary, x: Value) -> Value:
     shifted = m.add_exact(STEP_ROUND, a, -2.0 * c.LOG2_E_SHORT)
     r = m.add_exact(a, shifted - STEP_ROUND, 0.5 * c.LN2_SHORT)
     s = power_of_two_by_steps(m, TANH_STEPS, shifted)
-    difference = r * quadratics(c.TANH_F32, r) + (1.0 / c.TANH_F32_SCALE - s)
+    difference = m.add_product(1.0 / c.TANH_F32_SCALE - s, r, quadratics(c.TANH_F32, r, m.add_product))
     return m.copysign(m.narrow(difference / m.add_exact(difference, s, 2.0)), x)
 
 

@@ -69,6 +69,10 @@ class NumpyReading:
         """`addend + left * right`, whose product is exact."""
         return addend + left * right
 
+    def add_product(self, addend: Value, left: Value, right: Value) -> Value:
+        """`addend + left * right`, rounded twice."""
+        return addend + left * right
+
     def lookup(self, table: Table, index: Value) -> Value:
         """Entries of a table, the index modulo its length."""
         entries = self._tables.get(table)

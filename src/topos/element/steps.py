@@ -5,7 +5,7 @@ Every body is written over the vocabulary of `vocabulary.py`; `m` is its reading
 
 from __future__ import annotations
 
-from topos.element.vocabulary import Value, Vocabulary
+from topos.element.vocabulary import Body, Value, Vocabulary
 
 INFINITY = float("inf")
 NAN = float("nan")
@@ -16,6 +16,11 @@ ROUND_BITS = 0x4338000000000000
 TWO_52 = 4503599627370496.0
 
 
+def in_two_roundings(addend: Value, left: Value, right: Value) -> Value:
+    """`addend + left * right`."""
+    return left * right + addend
+
+
 def polynomial(coefficients: tuple[float, ...], x: Value) -> Value:
     """`c[0] + c[1] x + c[2] x^2 + ...` by Horner's rule, two roundings a step."""
     total = x * coefficients[-1] + coefficients[-2]
@@ -24,10 +29,10 @@ def polynomial(coefficients: tuple[float, ...], x: Value) -> Value:
     return total
 
 
-def quadratics(coefficients: tuple[float, ...], x: Value) -> Value:
+def quadratics(coefficients: tuple[float, ...], x: Value, add_product: Body = in_two_roundings) -> Value:
     """`(c[0] + c[1] x + x^2) (c[2] + c[3] x + x^2)`."""
     a, b, c, d = coefficients
-    return ((x + b) * x + a) * ((x + d) * x + c)
+    return add_product(a, x + b, x) * add_product(c, x + d, x)
 
 
 def fast_two_sum(large: Value, small: Value) -> tuple[Value, Value]:

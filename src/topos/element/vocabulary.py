@@ -85,6 +85,13 @@ class Vocabulary(Protocol):
         One of the first two may be a Python number, and the last.
         """
 
+    def add_product(self, addend: Value, left: Value, right: Value) -> Value:
+        """binary64 `addend + left * right` in two roundings, or in one where that is cheaper.
+
+        For steps of a body of one binary32 operand alone, whose result has been found to be the same either way for
+        each of the 2^32: what a rounding less changes is 2^-29 of the last one's unit.
+        """
+
     def lookup(self, table: Table, index: Value) -> Value:
         """The entry of a table at a 64-bit index, modulo its length."""
 

@@ -29,7 +29,9 @@ def host() -> Target:
     """This machine."""
     width = 64 if HOST_FEATURES.get("avx512f") else 32 if HOST_FEATURES.get("avx2") else 16
     fused = bool(HOST_FEATURES.get("fma")) or "aarch64" in llvm.get_process_triple()
-    return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), width, fused)
+    return Target(
+        llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), width, fused, bool(HOST_FEATURES.get("avx2"))
+    )
 
 
 def targets() -> list[Target]:
@@ -38,8 +40,8 @@ def targets() -> list[Target]:
     if "x86_64" in llvm.get_process_triple():
         named = [
             Target("x86-64", "", 16, False),
-            Target("x86-64-v3", "", 32, True),
-            Target("x86-64-v4", "", 64, True),
+            Target("x86-64-v3", "", 32, True, True),
+            Target("x86-64-v4", "", 64, True, True),
         ]
         found += [target for target in named if all(HOST_FEATURES.get(feature) for feature in NEEDED[target.cpu])]
     return found

@@ -63,7 +63,9 @@ def test_every_bf16(opcode: Any, target: Target) -> None:
 
 @EACH
 @pytest.mark.parametrize("lanes", [1, 2, 3, 4, 7, 8, 16, 32, 64])
-@pytest.mark.parametrize("opcode", [op.MUL, op.SELECT, op.MAPS[op.MapOperation.SIN], op.POWF], ids=repr)
+@pytest.mark.parametrize(
+    "opcode", [op.MUL, op.SELECT, *(op.MAPS[op.MapOperation[name]] for name in ("SIN", "TANH")), op.POWF], ids=repr
+)
 def test_any_number_of_lanes(opcode: Any, element: Element, lanes: int) -> None:
     agree(opcode, element, host(), operands(opcode, element, 501), lanes=lanes)
 

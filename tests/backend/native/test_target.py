@@ -27,16 +27,16 @@ def test_the_host_says_what_the_feature_list_says():
 
 @x86
 @pytest.mark.parametrize(
-    ("cpu", "vector_bytes", "has_fma"),
-    [("x86-64", 16, False), ("x86-64-v3", 32, True), ("x86-64-v4", 64, True), ("haswell", 32, True),
-     ("sandybridge", 32, False)],
+    ("cpu", "vector_bytes", "has_fma", "has_avx2"),
+    [("x86-64", 16, False, False), ("x86-64-v3", 32, True, True), ("x86-64-v4", 64, True, True),
+     ("haswell", 32, True, True), ("sandybridge", 32, False, False), ("bdver2", 32, True, False)],
 )  # fmt: skip
-def test_a_narrower_processor(cpu, vector_bytes, has_fma):
+def test_a_narrower_processor(cpu, vector_bytes, has_fma, has_avx2):
     host = target.host()
-    if vector_bytes > host.vector_bytes or has_fma > host.has_fma:
+    if vector_bytes > host.vector_bytes or has_fma > host.has_fma or has_avx2 > host.has_avx2:
         pytest.skip("wider than this machine")
     named = target.named(cpu)
-    assert (named.cpu, named.vector_bytes, named.has_fma) == (cpu, vector_bytes, has_fma)
+    assert named[:1] + named[2:] == (cpu, vector_bytes, has_fma, has_avx2)
 
 
 @x86

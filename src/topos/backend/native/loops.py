@@ -38,7 +38,7 @@ def lanes_for(lowering: Lowering, group: Group, target: Target) -> int:
     volume = group.shape.volume
     if dear and not wide and (volume < CLOSE or target.vector_bytes == LONG):
         return lanes_up_to(target.lanes(8), volume)
-    registers = 1 if not dear or volume < FAR else 2 if wide else 4
+    registers = 1 if not dear or volume < FAR else 2
     return lanes_up_to(registers * target.lanes(8 if wide else 4), volume)
 
 

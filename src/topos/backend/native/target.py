@@ -28,6 +28,16 @@ define void @probe(ptr %a) {
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
 """
 
+# What only AVX2 does in registers of 256 bits.
+_AVX2_PROBE = """
+define void @probe(ptr %a) {
+  %x = load <8 x i32>, ptr %a, align 32
+  %y = mul <8 x i32> %x, %x
+  store <8 x i32> %y, ptr %a, align 32
+  ret void
+}
+"""
+
 # What tells a processor that LLVM knows: every x86 that runs 64-bit code has these registers in 32-bit code too.
 _KNOWN_PROBE = """
 define void @probe(ptr %a) {
@@ -40,12 +50,13 @@ define void @probe(ptr %a) {
 
 
 class Target(NamedTuple):
-    """A processor as LLVM names it (`znver5`, `x86-64-v3`), its vector width and whether it has fused multiply-add."""
+    """A processor as LLVM names it (`znver5`, `x86-64-v3`), its vector width, and which instructions it has."""
 
     cpu: str
     features: str
     vector_bytes: int
     has_fma: bool
+    has_avx2: bool = False
 
     def lanes(self, item_bytes: int) -> int:
         """How many numbers of a size fill one register."""
@@ -117,7 +128,7 @@ def _probed(cpu: str, has: dict[str, bool], masked: bool) -> Target:
     width = 64 if "zmm" in assembly else 32 if "ymm" in assembly else 16
     if width == 16 and not has_fma:
         width = _width_without_fma(cpu, features)
-    return Target(cpu, features, width, has_fma)
+    return Target(cpu, features, width, has_fma, "ymm" in ask(lambda: _assembly(cpu, features, _AVX2_PROBE)))
 
 
 def _width_without_fma(cpu: str, features: str) -> int:

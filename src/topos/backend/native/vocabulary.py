@@ -233,6 +233,10 @@ class NativeReading:
         addend, left = self._pair(addend, left)
         return self._call(left.type, "fma", left, right, addend)
 
+    def add_product(self, addend: Value, left: Value, right: Value) -> Value:
+        """`addend + left * right`, fused where the target can."""
+        return self.add_exact(addend, left, right)
+
     def lookup(self, table: Table, index: Value) -> Value:
         """Entries of a constant table, the index modulo its length."""
         return self.lanes_of(entries(self.function, self.target, table, index))
