@@ -33,7 +33,6 @@ LIMITS: Mapping[str, Sequence[int]] = {
     "cascade_bands.BAND_ROWS": (1, 9, 96),
     "cascade_bands.BAND_BYTES": (0, 1 << 10, 1 << 16),
     "cascade_bands.MOST_BANDS_AGAIN": (1, 8),
-    "cascade_remade.WORTH_BYTES": (1, 1 << 24),
     "prologues.LEAST_NUMBERS": (1, 64, 1 << 13),
     "prologues.LEAST_OF_FEW_USES": (1, 1 << 18),
     "prologues.LEAST_ACROSS": (2, 8),

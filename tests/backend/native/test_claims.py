@@ -202,7 +202,7 @@ def stored_inside(plan: Plan) -> list[int]:
             if len(readers[row]) != 1 or nodes[readers[row][0]].shape.volume != nodes[row].shape.volume:
                 return False
             (row,) = readers[row]
-            if nodes[row].opcode.name not in ("Add", "Permute", "Reshape", "Fold"):
+            if nodes[row].opcode.name not in ("Add", "Permute", "Reshape", "Fold", "Stop"):
                 return False
         return True
 
@@ -281,13 +281,13 @@ def large(kind: str) -> Drawn:
     return Drawn([random.normal(size=shape) for shape in shapes], compose, by_hand.entropy)
 
 
-"""The value alone, and with gradients: chances and masks that the gradient reads are stored where they are small.
+"""The value alone, and with gradients: masks that the gradient reads are stored where they are small.
 
-What is centred is large, and worked out again from the mean of each channel.
+What is centred is large, and worked out again from the mean of each channel; chances from the largest and the sum.
 """
 CLAIMED: dict[str, tuple[list[str], list[str]]] = {
     "convolution": (["window product"], ["window product", "window product kernel gradient"]),
-    "attention": (["attention"], ["attention gradient"]),
+    "attention": (["attention"], ["attention", "attention gradient"]),
     "pool": (["max pool"], []),
     "batch norm": (["batch norm training"], ["batch norm training", "batch norm training gradient"]),
     "cross entropy": (["cross entropy"], ["cross entropy", "cross entropy gradient"]),
