@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topos.backend.native.absorption import absorb
+from topos.backend.native.absorption import absorb, walk_once
 from topos.backend.native.drafts import Prologue
 from topos.backend.native.folding import Folding, folded_alone
 from topos.backend.native.gridding import gridded, gridded_rows, turned
@@ -92,6 +92,7 @@ class Lowering:
         readers = Readers(self._placement, self.spec, self.views)
         absorb(self._placement, self.spec, self.views, self.kept, readers)
         Recomputing(self._placement, self.spec, self.views, self.kept, readers).run()
+        walk_once(self._placement, self.spec, self.views)
         folded = self._folding.products
         Prologues(self._placement, self.spec, self.views, self._widened, self.kept, readers, folded).fold()
         self.groups = self._groups()

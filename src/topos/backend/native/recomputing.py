@@ -2,7 +2,8 @@
 
 A large elementwise row that only later loops read need not be stored, if they can work it out from values that are
 stored for others: it costs little, and saves writing it, reading it, and its memory for all the time in between. What
-is one number for each row of the loop, a mean say, is stored for it, which is little.
+is one number for each row of the loop, a mean say, is stored for it, which is little. A row that was computed in the
+order of a product's result is worked out again as it was recorded, where its readers walk it so.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from topos.backend.native.drafts import MOST_ROWS, Draft
 from topos.backend.native.placement import LARGE, Placement
 from topos.backend.native.readers import Readers
 from topos.backend.native.views import View, dense
-from topos.graph.spec import Spec
+from topos.graph.spec import Row, Spec
 from topos.op import Elementwise
+from topos.shape import Shape
 
 MOST_AGAIN = 8
 """Rows that are worked out again for one value."""
+WRITTEN = 2
+"""What writing a value counts for, in readings of it: a line is fetched before it is written, and written back."""
 
 
 class _Again(NamedTuple):
@@ -37,6 +41,7 @@ class Recomputing:
     ) -> None:
         self._placement, self._spec, self._views, self._kept = placement, spec, views, kept
         self._readers = readers
+        self._copies: dict[int, list[int]] = {}
 
     def run(self) -> None:
         """Every row that gains by it."""
@@ -45,6 +50,8 @@ class Recomputing:
                 again = self._again(row, at)
                 if again is not None:
                     self._repeat(row, at, again)
+        for home, copies in self._copies.items():
+            self._once(home, set(copies))
 
     # which
     def _again(self, row: int, at: int) -> _Again | None:
@@ -59,8 +66,8 @@ class Recomputing:
         return again if self._reads_less(again, others) else None
 
     def _takes(self, draft: Draft, row: int) -> bool:
-        """Whether a draft is a loop over a row's shape, and reads it at the places where it stands."""
-        if not draft.is_loop or draft.shape != self._spec.rows[row].shape:
+        """Whether a draft is a loop over a row's places, in order, and reads it at the places where it stands."""
+        if not draft.is_loop or draft.shape.volume != self._spec.rows[row].shape.volume:
             return False
         own = dense(row, draft.shape)
         return all(self._views[operand] == own for operand in self._operands(draft) if self._base(operand) == row)
@@ -93,17 +100,36 @@ class Recomputing:
 
     def _has_room(self, home: int, again: _Again) -> bool:
         draft = self._placement.drafts[home]
+        if not all(self._has_form(row, draft.shape, again.rows) for row in again.rows):
+            return False
         mixes = {self._placement.home.get(self._views[leaf].row, -1) for leaf in again.leaves}
         return len(draft.rows) + len(again.rows) <= MOST_ROWS and max(mixes, default=-1) < home
 
+    def _has_form(self, row: int, shape: Shape, rows: Collection[int]) -> bool:
+        """Whether a row is known as one of a shape, made of the others at their own places."""
+        form = self._form(row, shape)
+        if form is None:
+            return False
+        views = [self._views[operand] for operand in form.operands if operand in self._views]
+        return all(not view.guards and (view.row not in rows or view == dense(view.row, shape)) for view in views)
+
+    def _form(self, row: int, shape: Shape) -> Row | None:
+        """A row as one of a shape: itself, or the one that it computes in another order; `None` where neither is."""
+        recorded = self._spec.rows[row]
+        if recorded.shape == shape or recorded.origin is None:
+            return recorded if recorded.shape == shape else None
+        origin = self._spec.rows[recorded.origin]
+        is_same = origin.shape == shape and origin.opcode == recorded.opcode
+        return origin if is_same and self._views.get(recorded.origin) == dense(row, shape) else None
+
     def _reads_less(self, again: _Again, others: Collection[int]) -> bool:
-        """Whether the readers, all together, read no more than the row itself was."""
+        """Whether the readers, all together, read no more than the row itself was written and read."""
         further = 0
         for home in others:
             read = {self._views[operand].row for operand in self._operands(self._placement.drafts[home])}
             fresh = {self._views[leaf].row for leaf in again.leaves} - read
             further += sum(self._spec.rows[base].shape.volume >= LARGE for base in fresh)
-        return further <= len(others)
+        return further <= len(others) + WRITTEN
 
     # how
     def _repeat(self, row: int, at: int, again: _Again) -> None:
@@ -115,9 +141,26 @@ class Recomputing:
             for reader in self._readers.of(row) & {*draft.rows}:
                 self._redirect(reader, row, copies[row])
             draft.rows[:0] = copies.values()
+            self._copies.setdefault(home, []).extend(copies.values())
+
+    def _once(self, home: int, copies: Collection[int]) -> None:
+        """Leaves one of the copies that several values needed of a row."""
+        draft = self._placement.drafts[home]
+        first: dict[tuple[int | None, tuple[int, ...]], int] = {}
+        instead: dict[int, int] = {}
+        for row in list(draft.rows):
+            recorded = self._spec.rows[row]
+            operands = tuple(instead.get(operand, operand) for operand in recorded.operands)
+            if operands != recorded.operands:
+                self._reread(row, operands)
+            if row in copies and first.setdefault((recorded.origin, operands), row) != row:
+                instead[row] = first[recorded.origin, operands]
+                draft.rows.remove(row)
+                self._readers.leave(row)
 
     def _copied(self, row: int, copies: Mapping[int, int], home: int) -> int:
-        recorded = self._spec.rows[row]
+        recorded = self._form(row, self._placement.drafts[home].shape)
+        assert recorded is not None
         operands = [copies.get(base, o) if (base := self._base(o)) is not None else o for o in recorded.operands]
         self._spec.rows.append(recorded._replace(operands=tuple(operands), origin=row))
         copy = len(self._spec.rows) - 1
@@ -127,10 +170,12 @@ class Recomputing:
         return copy
 
     def _redirect(self, reader: int, row: int, copy: int) -> None:
-        recorded = self._spec.rows[reader]
-        operands = tuple(copy if self._base(operand) == row else operand for operand in recorded.operands)
+        operands = self._spec.rows[reader].operands
+        self._reread(reader, tuple(copy if self._base(operand) == row else operand for operand in operands))
+
+    def _reread(self, reader: int, operands: tuple[int, ...]) -> None:
         self._readers.leave(reader)
-        self._spec.rows[reader] = recorded._replace(operands=operands)
+        self._spec.rows[reader] = self._spec.rows[reader]._replace(operands=operands)
         self._readers.meet(reader)
 
     def _base(self, operand: int) -> int | None:
