@@ -2,13 +2,14 @@
 
 A large elementwise row that only later loops read need not be stored, if they can work it out from values that are
 stored for others: it costs little, and saves writing it, reading it, and its memory for all the time in between. What
-is one number for each row of the loop, a mean say, is stored for it, which is little. A row that was computed in the
-order of a product's result is worked out again as it was recorded, where its readers walk it so.
+is one number for each row of the loop, a mean say, is stored for it, which is little. Several rows of one loop or
+product may be made of one value that is stored in their place. A row that was computed in the order of a product's
+result is worked out again as it was recorded, where its readers walk it so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from topos.backend.native.costs import is_dear
@@ -21,13 +22,13 @@ from topos.op import Elementwise
 from topos.shape import Shape
 
 MOST_AGAIN = 8
-"""Rows that are worked out again for one value."""
+"""Rows that are worked out again for one reader."""
 WRITTEN = 2
 """What writing a value counts for, in readings of it: a line is fetched before it is written, and written back."""
 
 
 class _Again(NamedTuple):
-    """The rows that make a value, in order, and the operands that they read in memory."""
+    """The rows that make what a draft reads, in order, and the operands that they read in memory."""
 
     rows: list[int]
     leaves: set[int]
@@ -44,26 +45,31 @@ class Recomputing:
         self._copies: dict[int, list[int]] = {}
 
     def run(self) -> None:
-        """Every row that gains by it."""
+        """Each row that gains by it, then what is left of a draft, if all of that together does."""
         for at in reversed(range(len(self._placement.drafts))):
             for row in reversed(list(self._placement.drafts[at].rows)):
-                again = self._again(row, at)
-                if again is not None:
-                    self._repeat(row, at, again)
+                self._try([row], at)
+            self._try(self._placement.drafts[at].rows, at)
         for home, copies in self._copies.items():
             self._once(home, set(copies))
 
+    def _try(self, rows: Iterable[int], at: int) -> None:
+        wanted = frozenset(row for row in rows if self._may_go(row, at))
+        again = self._again(wanted, at)
+        if again:
+            self._repeat(wanted, again)
+            self._leave(at)
+
     # which
-    def _again(self, row: int, at: int) -> _Again | None:
+    def _may_go(self, row: int, at: int) -> bool:
+        """Whether a row is one of which the readers may work out the value."""
         others = self._readers.homes(row) - {at}
-        if not others or row in self._kept or self._spec.rows[row].shape.volume < LARGE:
-            return None
-        if not all(self._takes(self._placement.drafts[home], row) for home in others):
-            return None
-        again = self._made_of(row, at)
-        if again is None or not all(self._has_room(home, again) for home in others):
-            return None
-        return again if self._reads_less(again, others) else None
+        if not others or row in self._kept or self._spec.rows[row].shape.volume < LARGE or not self._is_cheap(row):
+            return False
+        return all(self._takes(self._placement.drafts[home], row) for home in others)
+
+    def _is_cheap(self, row: int) -> bool:
+        return isinstance(self._spec.rows[row].opcode, Elementwise) and not is_dear(self._spec, row)
 
     def _takes(self, draft: Draft, row: int) -> bool:
         """Whether a draft is a loop over a row's places, in order, and reads it at the places where it stands."""
@@ -72,28 +78,36 @@ class Recomputing:
         own = dense(row, draft.shape)
         return all(self._views[operand] == own for operand in self._operands(draft) if self._base(operand) == row)
 
-    def _made_of(self, row: int, at: int) -> _Again | None:
-        """What makes a row, down to what is stored anyway; `None` where that is dear or too much."""
-        rows, leaves, waiting = {row}, set[int](), [row]
+    def _again(self, wanted: Set[int], at: int) -> Mapping[int, _Again]:
+        """What each reader of some rows works out again; nothing where one of them cannot, or it gains nothing."""
+        found = {}
+        for home in sorted({home for row in wanted for home in self._readers.homes(row)} - {at}):
+            again = self._made_of({row for row in wanted if home in self._readers.homes(row)}, wanted, at)
+            if again is None or not self._has_room(home, again):
+                return {}
+            found[home] = again
+        return found if self._reads_less(wanted, found, at) else {}
+
+    def _made_of(self, rows: Set[int], wanted: Set[int], at: int) -> _Again | None:
+        """What makes some rows, down to what is stored instead of those wanted; `None` where that is too much."""
+        found, leaves, waiting = set(rows), set[int](), list(rows)
         while waiting:
             current = waiting.pop()
-            if not isinstance(self._spec.rows[current].opcode, Elementwise) or is_dear(self._spec, current):
-                return None
             for operand in self._spec.rows[current].operands:
                 base = self._base(operand)
-                if base is None or base in rows:
+                if base is None or base in found:
                     continue
-                is_across = base in self._placement.across
-                if self._placement.home.get(base) != at or self._is_stored(base, at) or is_across:
+                is_inside = self._placement.home.get(base) == at and base not in self._placement.across
+                if not is_inside or not self._is_cheap(base) or (base not in wanted and self._is_stored(base, at)):
                     leaves.add(operand)
                     continue
-                if self._views[operand] != dense(base, self._spec.rows[row].shape):
+                if self._views[operand] != dense(base, self._spec.rows[current].shape):
                     return None
-                rows.add(base)
+                found.add(base)
                 waiting.append(base)
-        order = [each for each in self._placement.drafts[at].rows if each in rows]
+        order = [each for each in self._placement.drafts[at].rows if each in found]
         guarded = any(self._views[leaf].guards for leaf in leaves)
-        return None if len(rows) > MOST_AGAIN or guarded else _Again(order, leaves)
+        return None if len(order) > MOST_AGAIN or guarded else _Again(order, leaves)
 
     def _is_stored(self, row: int, at: int) -> bool:
         return row in self._kept or bool(self._readers.homes(row) - {at})
@@ -122,39 +136,43 @@ class Recomputing:
         is_same = origin.shape == shape and origin.opcode == recorded.opcode
         return origin if is_same and self._views.get(recorded.origin) == dense(row, shape) else None
 
-    def _reads_less(self, again: _Again, others: Collection[int]) -> bool:
-        """Whether the readers, all together, read no more than the row itself was written and read."""
-        further = 0
-        for home in others:
+    def _reads_less(self, wanted: Set[int], found: Mapping[int, _Again], at: int) -> bool:
+        """Whether the readers, all together, read no more than the rows were written and read.
+
+        What is stored instead has to be less.
+        """
+        leaves = {self._views[leaf].row for again in found.values() for leaf in again.leaves}
+        own = {base for base in leaves if self._placement.home.get(base) == at and self._is_large(base)}
+        instead = [base for base in own if not self._is_stored(base, at)]
+        further = WRITTEN * len(instead)
+        for home, again in found.items():
             read = {self._views[operand].row for operand in self._operands(self._placement.drafts[home])}
             fresh = {self._views[leaf].row for leaf in again.leaves} - read
-            further += sum(self._spec.rows[base].shape.volume >= LARGE for base in fresh)
-        return further <= len(others) + WRITTEN
+            further += sum(map(self._is_large, fresh))
+        before = sum(len(self._readers.homes(row) - {at}) + WRITTEN for row in wanted)
+        return further < before if instead else further <= before
+
+    def _is_large(self, base: int) -> bool:
+        return self._spec.rows[base].shape.volume >= LARGE
 
     # how
-    def _repeat(self, row: int, at: int, again: _Again) -> None:
-        for home in sorted(self._readers.homes(row) - {at}):
+    def _repeat(self, wanted: Iterable[int], found: Mapping[int, _Again]) -> None:
+        for home, again in found.items():
             copies: dict[int, int] = {}
             for each in again.rows:
                 copies[each] = self._copied(each, copies, home)
             draft = self._placement.drafts[home]
-            for reader in self._readers.of(row) & {*draft.rows}:
-                self._redirect(reader, row, copies[row])
+            for row in wanted:
+                for reader in self._readers.of(row) & {*draft.rows}:
+                    self._redirect(reader, row, copies[row])
             draft.rows[:0] = copies.values()
             self._copies.setdefault(home, []).extend(copies.values())
 
-    def _once(self, home: int, copies: Collection[int]) -> None:
-        """Leaves one of the copies that several values needed of a row."""
-        draft = self._placement.drafts[home]
-        first: dict[tuple[int | None, tuple[int, ...]], int] = {}
-        instead: dict[int, int] = {}
-        for row in list(draft.rows):
-            recorded = self._spec.rows[row]
-            operands = tuple(instead.get(operand, operand) for operand in recorded.operands)
-            if operands != recorded.operands:
-                self._reread(row, operands)
-            if row in copies and first.setdefault((recorded.origin, operands), row) != row:
-                instead[row] = first[recorded.origin, operands]
+    def _leave(self, at: int) -> None:
+        """Takes from a draft what nobody reads any more, so that it keeps nothing of others alive."""
+        draft = self._placement.drafts[at]
+        for row in reversed(list(draft.rows)):
+            if row not in self._kept and not self._readers.of(row):
                 draft.rows.remove(row)
                 self._readers.leave(row)
 
@@ -178,6 +196,22 @@ class Recomputing:
         self._spec.rows[reader] = self._spec.rows[reader]._replace(operands=operands)
         self._readers.meet(reader)
 
+    def _once(self, home: int, copies: Collection[int]) -> None:
+        """Leaves one of the copies that several values needed of a row."""
+        draft = self._placement.drafts[home]
+        first: dict[tuple[int | None, tuple[int, ...]], int] = {}
+        instead: dict[int, int] = {}
+        for row in list(draft.rows):
+            recorded = self._spec.rows[row]
+            operands = tuple(instead.get(operand, operand) for operand in recorded.operands)
+            if operands != recorded.operands:
+                self._reread(row, operands)
+            if row in copies and first.setdefault((recorded.origin, operands), row) != row:
+                instead[row] = first[recorded.origin, operands]
+                draft.rows.remove(row)
+                self._readers.leave(row)
+
+    # what is read
     def _base(self, operand: int) -> int | None:
         view = self._views.get(operand)
         return None if view is None else view.row
