@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from itertools import chain
 
 from topos.backend.native.drafts import MOST_ROWS, Draft
-from topos.backend.native.placement import LARGE, Placement
+from topos.backend.native.placement import Placement
 from topos.backend.native.readers import Readers
+from topos.backend.native.recomputing import LEAST
 from topos.backend.native.views import View
 from topos.graph.spec import Spec
 from topos.shape import Shape
@@ -47,7 +48,7 @@ def walk_once(placement: Placement, spec: Spec, views: Mapping[int, View]) -> No
             continue
         read = {views[operand].row for operand in draft.operands(spec) if operand in views}.difference(draft.rows)
         latest = max((placement.home.get(base, -1) for base in read), default=-1)
-        large = sorted(base for base in read if spec.rows[base].shape.volume >= LARGE)
+        large = sorted(base for base in read if spec.rows[base].shape.volume >= LEAST)
         others = (walked.get((base, draft.shape, draft.axis), -1) for base in large)
         home = next((other for other in others if other > latest and _has_room(placement.drafts[other], draft)), at)
         if home != at:

@@ -14,13 +14,15 @@ from typing import NamedTuple
 
 from topos.backend.native.costs import is_dear
 from topos.backend.native.drafts import MOST_ROWS, Draft
-from topos.backend.native.placement import LARGE, Placement
+from topos.backend.native.placement import Placement
 from topos.backend.native.readers import Readers
 from topos.backend.native.views import View, dense
 from topos.graph.spec import Row, Spec
 from topos.op import Elementwise
 from topos.shape import Shape
 
+LEAST = 1 << 8
+"""Numbers of a row that is worked out again; fewer stay in the nearest cache until they are read."""
 MOST_AGAIN = 8
 """Rows that are worked out again for one reader."""
 WRITTEN = 2
@@ -64,7 +66,7 @@ class Recomputing:
     def _may_go(self, row: int, at: int) -> bool:
         """Whether a row is one of which the readers may work out the value."""
         others = self._readers.homes(row) - {at}
-        if not others or row in self._kept or self._spec.rows[row].shape.volume < LARGE or not self._is_cheap(row):
+        if not others or row in self._kept or self._volume(row) < LEAST or not self._is_cheap(row):
             return False
         return all(self._takes(self._placement.drafts[home], row) for home in others)
 
@@ -73,7 +75,7 @@ class Recomputing:
 
     def _takes(self, draft: Draft, row: int) -> bool:
         """Whether a draft is a loop over a row's places, in order, and reads it at the places where it stands."""
-        if not draft.is_loop or draft.shape.volume != self._spec.rows[row].shape.volume:
+        if not draft.is_loop or draft.shape.volume != self._volume(row):
             return False
         own = dense(row, draft.shape)
         return all(self._views[operand] == own for operand in self._operands(draft) if self._base(operand) == row)
@@ -139,21 +141,24 @@ class Recomputing:
     def _reads_less(self, wanted: Set[int], found: Mapping[int, _Again], at: int) -> bool:
         """Whether the readers, all together, read no more than the rows were written and read.
 
-        What is stored instead has to be less.
+        It has to be less where something is stored instead. Counted in the least of the rows: what is one number for
+        each row of a loop is nothing.
         """
-        leaves = {self._views[leaf].row for again in found.values() for leaf in again.leaves}
-        own = {base for base in leaves if self._placement.home.get(base) == at and self._is_large(base)}
-        instead = [base for base in own if not self._is_stored(base, at)]
-        further = WRITTEN * len(instead)
+        size = min((self._volume(row) for row in wanted), default=1)
+        counts = {base: self._volume(base) // size for again in found.values() for base in self._read(again)}
+        own = [base for base in counts if self._placement.home.get(base) == at and not self._is_stored(base, at)]
+        further = WRITTEN * sum(counts[base] for base in own)
         for home, again in found.items():
             read = {self._views[operand].row for operand in self._operands(self._placement.drafts[home])}
-            fresh = {self._views[leaf].row for leaf in again.leaves} - read
-            further += sum(map(self._is_large, fresh))
-        before = sum(len(self._readers.homes(row) - {at}) + WRITTEN for row in wanted)
-        return further < before if instead else further <= before
+            further += sum(counts[base] for base in self._read(again) - read)
+        before = sum(self._volume(row) // size * (len(self._readers.homes(row) - {at}) + WRITTEN) for row in wanted)
+        return further < before if any(counts[base] for base in own) else further <= before
 
-    def _is_large(self, base: int) -> bool:
-        return self._spec.rows[base].shape.volume >= LARGE
+    def _volume(self, row: int) -> int:
+        return self._spec.rows[row].shape.volume
+
+    def _read(self, again: _Again) -> set[int]:
+        return {self._views[leaf].row for leaf in again.leaves}
 
     # how
     def _repeat(self, wanted: Iterable[int], found: Mapping[int, _Again]) -> None:
