@@ -17,7 +17,7 @@ LIMITS: Mapping[str, Sequence[int]] = {
     "placement.SOON": (0, 3, 64),
     "placement.LARGE": (1, 16, 1 << 15),
     "placement.MOST_APART": (2, 24),
-    "recomputing.LEAST": (1, 16, 1 << 8),
+    "recomputing.LEAST": (1, 100, 1 << 5),
     "recomputing.MOST_AGAIN": (2, 8),
     "nest.WORK": (8, 64, 1000, 100_000),
     "gridding.LEAST_COLUMNS": (1, 8),

@@ -128,7 +128,7 @@ def test_what_is_read_elsewhere_or_dear_is_stored() -> None:
 
 
 def test_what_follows_a_product_is_worked_out_by_loops_of_another_shape() -> None:
-    """The gradient of the norm: the product stores its result, the loops over rows and columns do the rest, each once."""
+    """The gradient of a norm: the product stores its result, loops over rows and columns do the rest, each row once."""
     network, kept = recorded(normalised)
     found = lowering(network, kept)
     rows = found.spec.rows

@@ -21,8 +21,8 @@ from topos.graph.spec import Row, Spec
 from topos.op import Elementwise
 from topos.shape import Shape
 
-LEAST = 1 << 8
-"""Numbers of a row that is worked out again; fewer stay in the nearest cache until they are read."""
+LEAST = 1 << 5
+"""Numbers of a row that is worked out again: fewer are a register or two, which cost nothing to store."""
 MOST_AGAIN = 8
 """Rows that are worked out again for one reader."""
 WRITTEN = 2
