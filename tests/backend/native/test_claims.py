@@ -325,7 +325,7 @@ INSIDE = {  # what somebody also reads, where it stands inside, and whether the 
     "layer norm": [("Sub", 0, False), ("Div", 2, False), ("Sqrt", 0, True)],
     "RMS norm": [("Div", 1, False), ("Sqrt", 0, True)],
     "attention": [("Exp", 0, False), ("Div", 0, False), ("SumAlong", 0, True)],
-    "pool": [("MaxAlong", 0, False)],
+    "pool": [("MaxAlong", 0, True)],
 }
 
 
