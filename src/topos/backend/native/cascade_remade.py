@@ -41,7 +41,7 @@ def _again(lowering: Lowering, groups: Sequence[Group], stages: Sequence[Group],
     read = {lowering.views[operand].row for stage in stages for operand in stage.reads}
     if not passed & read or passed & lowering.kept or before[0].shape != stages[0].shape:
         return None
-    again = [_resumed(lowering, stage) for stage in before]
+    again = [stage for stage in (_resumed(lowering, stage) for stage in before) if stage.rows]
     every = [*again, *stages]
     if not _is_cut_alike(lowering, every):
         return None

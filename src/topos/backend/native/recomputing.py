@@ -1,6 +1,6 @@
 """Values that are worked out again where they are read: what they are made of is stored anyway.
 
-A large elementwise row that only later loops read need not be stored, if they can work it out from values that are
+An elementwise row that only later loops read need not be stored, if they can work it out from values that are
 stored for others: it costs little, and saves writing it, reading it, and its memory for all the time in between. What
 is one number for each row of the loop, a mean say, is stored for it, which is little. Several rows of one loop or
 product may be made of one value that is stored in their place. A row that was computed in the order of a product's
@@ -37,7 +37,7 @@ class _Again(NamedTuple):
 
 
 class Recomputing:
-    """Looks at the large rows of the loops, the latest first; adds rows to the spec and to the drafts."""
+    """Looks at the rows of loops and products, the latest first; adds rows to the spec and to the drafts."""
 
     def __init__(
         self, placement: Placement, spec: Spec, views: dict[int, View], kept: Collection[int], readers: Readers
