@@ -10,7 +10,7 @@ import pytest
 
 import topos
 from topos import Element, Tape, bf16, f32, f64
-from topos.backend.native import cascade_crossing, cascade_kernel, cascade_remade, cascades, prologues
+from topos.backend.native import cascade_crossing, cascade_kernel, cascades, prologues
 from topos.testing import assert_same_bits
 
 from ..plans import checked
@@ -175,18 +175,14 @@ def test_gradients(size: tuple[int, int, int, int], element: Element) -> None:
 @pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
 @pytest.mark.parametrize("size", CROSSING, ids=str)
 @pytest.mark.parametrize("masked", [False, True])
-def test_gradients_that_keep_nothing(
-    size: tuple[int, int, int, int], masked: bool, element: Element, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
+def test_gradients_that_keep_nothing(size: tuple[int, int, int, int], masked: bool, element: Element) -> None:
     told = checked(slopes(size, masked), element)
     assert told.count("cascade_") == 2
     assert "product_" not in told and told.count("Exp") == 2
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5, 8])
-def test_threads_share_the_matrices_of_a_gradient(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
+def test_threads_share_the_matrices_of_a_gradient(threads: int) -> None:
     before = topos.threads()
     topos.threads(threads)
     try:
@@ -196,9 +192,7 @@ def test_threads_share_the_matrices_of_a_gradient(threads: int, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38], ids=str)
-def test_gradients_at_the_edge(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
-
+def test_gradients_at_the_edge(value: float) -> None:
     def record(tape: Tape) -> Any:
         arrays = [numbers(2, 64, 16) for _ in range(3)]
         for at, array in enumerate(arrays):
@@ -212,9 +206,7 @@ def test_gradients_at_the_edge(value: float, monkeypatch: pytest.MonkeyPatch) ->
     assert "product_" not in checked(record)
 
 
-def test_what_a_result_shows_is_kept_and_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cascade_remade, "WORTH_BYTES", 1)
-
+def test_what_a_result_shows_is_kept_and_not_made_again() -> None:
     def record(tape: Tape) -> Any:
         sources = operands(tape, (64, 64, 16, 16), (2,))
         result, chances = attended(*sources)

@@ -202,7 +202,7 @@ def stored_inside(plan: Plan) -> list[int]:
             if len(readers[row]) != 1 or nodes[readers[row][0]].shape.volume != nodes[row].shape.volume:
                 return False
             (row,) = readers[row]
-            if nodes[row].opcode.name not in ("Add", "Permute", "Reshape", "Fold"):
+            if nodes[row].opcode.name not in ("Add", "Permute", "Reshape", "Fold", "Stop"):
                 return False
         return True
 
@@ -257,13 +257,28 @@ def large(kind: str) -> Drawn:
         return (query @ key.transpose() * 0.25).softmax(2) @ content
 
     def pool(tape: Tape, x: Value) -> Value:
-        return x.unfold(3, 2, 2).unfold(2, 2, 2).max_along(5).max_along(3)
+        return (x * 2.0).unfold(3, 2, 2).unfold(2, 2, 2).max_along(5).max_along(3)
 
     def norm(tape: Tape, x: Value, gain: Value, bias: Value) -> Value:
         rows = x.shape[0]
         own = x - x.mean_along(0).broadcast_along(0, rows)
         deviation = ((own * own).mean_along(0) + 0.25).sqrt().broadcast_along(0, rows)
         return own / deviation * gain.broadcast_along(0, rows) + bias.broadcast_along(0, rows)
+
+    def by_row(tape: Tape, x: Value, weights: Value, gain: Value, bias: Value) -> Value:
+        """A product added to what it was made of, each row normalised, and a product of that."""
+        batch, rows, columns = x.shape
+
+        def spread(row: Value) -> Value:
+            return row.broadcast_along(0, rows).broadcast_along(0, batch)
+
+        def multiplied(value: Value) -> Value:
+            return (value.reshape([batch * rows, columns]) @ weights).reshape([batch, rows, columns])
+
+        y = x + multiplied(x)
+        own = y if kind == "RMS norm" else y - y.mean_along(2).broadcast_along(2, columns)
+        deviation = ((own * own).mean_along(2) + 0.25).sqrt().broadcast_along(2, columns)
+        return multiplied(own / deviation * spread(gain) + spread(bias))
 
     def entropy(tape: Tape, scores: Value) -> Value:
         labels = tape.leaf(Tensor.selection(np.arange(40) % 30, 30))
@@ -275,20 +290,23 @@ def large(kind: str) -> Drawn:
         "convolution": [(2, 4, 12, 12), (36, 16)],
         "attention": [(8, 64, 16), (8, 64, 16), (8, 64, 16)],
         "pool": [(2, 3, 8, 8)],
+        "layer norm": (norms := [(4, 20, 24), (24, 24), (24,), (24,)]),
+        "RMS norm": norms,
     }[kind]
     composed: Any = {"convolution": convolution, "attention": attention, "pool": pool}
-    compose = (composed | {"batch norm": norm, "cross entropy": entropy})[kind]
+    composed |= {"batch norm": norm, "cross entropy": entropy, "layer norm": by_row, "RMS norm": by_row}
+    compose = composed[kind]
     return Drawn([random.normal(size=shape) for shape in shapes], compose, by_hand.entropy)
 
 
-"""The value alone, and with gradients: chances and masks that the gradient reads are stored where they are small.
-
-What is centred is large, and worked out again from the mean of each channel.
-"""
+"""The value alone, and with gradients, which work out again what they read inside the composition: what is centred
+from the mean, chances from the largest and the sum of their row, masks from what was compared."""
 CLAIMED: dict[str, tuple[list[str], list[str]]] = {
     "convolution": (["window product"], ["window product", "window product kernel gradient"]),
-    "attention": (["attention"], ["attention gradient"]),
-    "pool": (["max pool"], []),
+    "attention": (["attention"], ["attention", "attention gradient"]),
+    "pool": (["max pool"], ["max pool", "max pool gradient"]),
+    "layer norm": (["layer norm"], ["layer norm", "layer norm gradient"]),
+    "RMS norm": (["RMS norm"], ["RMS norm", "RMS norm gradient"]),
     "batch norm": (["batch norm training"], ["batch norm training", "batch norm training gradient"]),
     "cross entropy": (["cross entropy"], ["cross entropy", "cross entropy gradient"]),
 }
@@ -301,6 +319,27 @@ def test_what_is_claimed(kind: str) -> None:
         plan = check(network, symbols)
         claimed = Counter(pattern.kind for pattern in plan.patterns())
         assert claimed == Counter(kinds)
+
+
+INSIDE = {  # what somebody also reads, where it stands inside, and whether the composition hands it out
+    "layer norm": [("Sub", 0, False), ("Div", 2, False), ("Sqrt", 0, True)],
+    "RMS norm": [("Div", 1, False), ("Sqrt", 0, True)],
+    "attention": [("Exp", 0, False), ("Div", 0, False), ("SumAlong", 0, True)],
+    "pool": [("MaxAlong", 0, True)],
+}
+
+
+@pytest.mark.parametrize("kind", INSIDE)
+def test_what_somebody_reads_inside_declines_unless_it_is_handed_out(kind: str) -> None:
+    network, symbols, _ = recorded(large(kind), f32, True)
+    nodes = network.entry(symbols).lower().nodes()
+    for name, at, is_handed in INSIDE[kind]:
+        inner = [node.symbol for node in nodes if node.opcode.name == name][at]
+        plan = check(network, [*symbols, inner])
+        found = [pattern for pattern in plan.patterns() if pattern.kind == CLAIMED[kind][0][0]]
+        assert all(inner in (pattern.root, *pattern.results.values()) for pattern in found if inner in pattern.nodes)
+        assert any(inner in pattern.results.values() for pattern in found) == is_handed
+        assert inner.index not in fused_rows(plan)
 
 
 def test_what_is_stored_is_counted_and_what_is_not_is_not() -> None:

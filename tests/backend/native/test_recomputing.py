@@ -13,7 +13,7 @@ from topos.testing import assert_same_bits
 
 pytest.importorskip("llvmlite")
 
-from topos.backend.native import placement, recomputing
+from topos.backend.native import absorption, placement, recomputing
 from topos.backend.native.groups import Lowering
 from topos.engine.liveness import schedule
 
@@ -26,7 +26,8 @@ SHAPE = (40, 5)
 @pytest.fixture(autouse=True)
 def _little_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "LARGE", 100)
-    monkeypatch.setattr(recomputing, "LARGE", 100)
+    monkeypatch.setattr(recomputing, "LEAST", 100)
+    monkeypatch.setattr(absorption, "LEAST", 100)
 
 
 def standard(x: Value, w: Value) -> list[Value]:
@@ -43,6 +44,17 @@ def deep(x: Value, w: Value) -> list[Value]:
         x = (x @ w @ w.transpose()) * 0.25 + x
         x = x - x.relu() * 0.5
     return [x.sum()]
+
+
+def normalised(x: Value, w: Value) -> list[Value]:
+    """Rows of a product, in three axes, brought to mean 0 and spread 1, scaled and moved, by a matrix."""
+    rows, columns = x.shape[0], w.shape[1]
+    y = (x @ w).reshape([4, rows // 4, columns])
+    centred = y - y.mean_along(2).broadcast_along(2, columns)
+    deviation = ((centred * centred).mean_along(2) + 1e-5).sqrt().broadcast_along(2, columns)
+    scaled = centred / deviation * (w.sum_along(0) + 2.0).broadcast_along(0, rows // 4).broadcast_along(0, 4)
+    z = scaled.reshape([rows, columns]) @ w.transpose()
+    return [(z * z).sum()]
 
 
 def recorded(model: Model, element: Element = f32) -> tuple[Network, list[int]]:
@@ -71,7 +83,7 @@ def stored(found: Lowering) -> set[str]:
 
 
 @pytest.mark.parametrize("element", [f32, f64, bf16], ids=str)
-@pytest.mark.parametrize("model", [standard, deep])
+@pytest.mark.parametrize("model", [standard, deep, normalised])
 def test_values_worked_out_again_have_the_bits(model: Model, element: Element) -> None:
     network, kept = recorded(model, element)
     assert check_kernels(network.spec, kept, values_of(network, {}), target_named("host")) == []
@@ -113,6 +125,61 @@ def test_what_is_read_elsewhere_or_dear_is_stored() -> None:
     kept = [value.symbol().index for value in after]
     found = lowering(tape.into_network(), kept)
     assert {"Mul", "Exp"} <= stored(found)
+
+
+def test_what_follows_a_product_is_worked_out_by_loops_of_another_shape() -> None:
+    """The gradient of a norm: the product stores its result, loops over rows and columns do the rest, each row once."""
+    network, kept = recorded(normalised)
+    found = lowering(network, kept)
+    rows = found.spec.rows
+    large = [row for group in found.groups for row in group.writes if tuple(rows[row].shape) in {(40, 7), (4, 10, 7)}]
+    assert [rows[row].opcode.name for row in large] == ["MatMul", "Mul", "MatMul", "Add"]
+    for group in found.groups:
+        computed = [(found.recorded(row), rows[row].operands) for row in group.rows]
+        assert len(set(computed)) == len(computed)
+    (columns,) = [group for group in found.groups if tuple(group.shape) == (4, 10, 7)]
+    assert [rows[row].opcode.name for row in columns.rows] == ["Sub", "Div", "Mul", "Add", "SumAlong"]
+
+
+def test_several_rows_of_a_product_are_made_of_its_result() -> None:
+    tape = Tape()
+    x, w = tape.parameter(np.ones(SHAPE)), tape.parameter(np.ones((SHAPE[1], SHAPE[1])))
+    y = x @ w
+    first, second = y * 2.0 + x, y * 0.5 - x
+    kept = [(first.exp() * second.exp()).sum_along(0).symbol().index]
+    found = lowering(tape.into_network(), kept)
+    assert stored(found) == {"MatMul"}
+    names = [[found.spec.rows[row].opcode.name for row in group.rows] for group in found.groups]
+    assert names[0] == ["MatMul"] and sorted(names[1][:4]) == ["Add", "Mul", "Mul", "Sub"]
+
+
+def test_one_row_of_a_product_is_worked_out_by_the_product() -> None:
+    tape = Tape()
+    x, w = tape.parameter(np.ones(SHAPE)), tape.parameter(np.ones((SHAPE[1], SHAPE[1])))
+    kept = [((x @ w) * 2.0).exp().sum_along(0).symbol().index]
+    found = lowering(tape.into_network(), kept)
+    assert [found.spec.rows[row].opcode.name for row in found.groups[0].rows] == ["MatMul", "Mul"]
+
+
+def columns_of(between: bool) -> Lowering:
+    """Two sums down columns that read the same value; the second one also the first one's result, or not."""
+    tape = Tape()
+    x, w = tape.parameter(np.ones(SHAPE)), tape.parameter(np.ones((SHAPE[1], SHAPE[1])))
+    y, z = x @ w, w.sum_along(0)
+    total = y.sum_along(0)
+    z = (total.reshape([1, SHAPE[1]]) @ w).reshape([SHAPE[1]]) if between else z
+    other = (y * z.broadcast_along(0, SHAPE[0])).sum_along(0)
+    kept = [total.symbol().index, other.symbol().index]
+    return lowering(tape.into_network(), kept)
+
+
+def test_columns_that_two_loops_read_are_walked_once() -> None:
+    def walks(found: Lowering) -> list[list[str]]:
+        loops = [group for group in found.groups if group.axis == 0 and tuple(group.shape) == SHAPE]
+        return [[found.spec.rows[row].opcode.name for row in group.rows] for group in loops]
+
+    assert walks(columns_of(False)) == [["SumAlong", "Mul", "SumAlong"]]
+    assert walks(columns_of(True)) == [["SumAlong"], ["Mul", "SumAlong"]]
 
 
 def test_a_large_row_joins_no_loop_of_long_ago() -> None:

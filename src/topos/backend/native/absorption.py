@@ -1,4 +1,4 @@
-"""Loops that only one later loop reads become part of it: what they compute is never stored."""
+"""Loops that become part of others: those that only one later loop reads, and those that walk the same columns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from itertools import chain
 from topos.backend.native.drafts import MOST_ROWS, Draft
 from topos.backend.native.placement import Placement
 from topos.backend.native.readers import Readers
+from topos.backend.native.recomputing import LEAST
 from topos.backend.native.views import View
 from topos.graph.spec import Spec
+from topos.shape import Shape
 
 
 def absorb(
@@ -36,3 +38,25 @@ def _is_free(given: Draft, taker: Draft, kept: Collection[int], readers: Readers
         return False
     short = len(given.rows) + len(taker.rows) <= MOST_ROWS
     return short and all(row not in kept and readers.homes(row) <= allowed for row in given.rows)
+
+
+def walk_once(placement: Placement, spec: Spec, views: Mapping[int, View]) -> None:
+    """Columns of which two loops read the same large value are walked by the first, where it has all that they read."""
+    walked: dict[tuple[int, Shape, int | None], int] = {}
+    for at, draft in enumerate(placement.drafts):
+        if not draft.rows or not draft.is_loop or not draft.is_columns():
+            continue
+        read = {views[operand].row for operand in draft.operands(spec) if operand in views}.difference(draft.rows)
+        latest = max((placement.home.get(base, -1) for base in read), default=-1)
+        large = sorted(base for base in read if spec.rows[base].shape.volume >= LEAST)
+        others = (walked.get((base, draft.shape, draft.axis), -1) for base in large)
+        home = next((other for other in others if other > latest and _has_room(placement.drafts[other], draft)), at)
+        if home != at:
+            placement.drafts[home].rows += draft.rows
+            placement.home.update(dict.fromkeys(draft.rows, home))
+            draft.rows.clear()
+        walked |= {(base, draft.shape, draft.axis): home for base in large}
+
+
+def _has_room(given: Draft, further: Draft) -> bool:
+    return len(given.rows) + len(further.rows) <= MOST_ROWS

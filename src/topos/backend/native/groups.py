@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topos.backend.native.absorption import absorb
+from topos.backend.native.absorption import absorb, walk_once
 from topos.backend.native.drafts import Prologue
 from topos.backend.native.folding import Folding, folded_alone
 from topos.backend.native.gridding import gridded, gridded_rows, turned
@@ -92,6 +92,7 @@ class Lowering:
         readers = Readers(self._placement, self.spec, self.views)
         absorb(self._placement, self.spec, self.views, self.kept, readers)
         Recomputing(self._placement, self.spec, self.views, self.kept, readers).run()
+        walk_once(self._placement, self.spec, self.views)
         folded = self._folding.products
         Prologues(self._placement, self.spec, self.views, self._widened, self.kept, readers, folded).fold()
         self.groups = self._groups()
@@ -118,6 +119,16 @@ class Lowering:
     def is_across(self, row: int) -> bool:
         """Whether a row holds one number for each row of its group's shape, and not one for each place."""
         return row in self._placement.across
+
+    def wanted(self, rows: Sequence[int], writes: Iterable[int]) -> list[int]:
+        """Those of a draft's rows that any row written is worked out from."""
+        wanted = set(writes)
+        for row in reversed(rows):
+            if row in wanted:
+                wanted.update(
+                    self.views[operand].row for operand in self.spec.rows[row].operands if operand in self.views
+                )
+        return [row for row in rows if row in wanted]
 
     def is_read_later(self, row: int) -> bool:
         """Whether a group after the row's own reads what it stores."""
@@ -227,7 +238,7 @@ class Lowering:
             writes = [row for row in draft.rows if row in self.kept or row in self._read_later]
             if not writes:
                 continue
-            draft.rows = self._wanted(draft.rows, writes)
+            draft.rows = self.wanted(draft.rows, writes)
             operands = [(operand, self._outside(operand, at)) for operand in draft.operands(self.spec)]
             outside = {operand: base for operand, base in operands if base is not None}
             self._read_later.update(outside.values())
@@ -238,13 +249,3 @@ class Lowering:
         """The row in whose buffer a draft reads an operand; `None` for what it has in registers or as a number."""
         base = None if operand in self.constants else self.views[operand].row
         return None if base is None or self._placement.home.get(base) == at else base
-
-    def _wanted(self, rows: Sequence[int], writes: Iterable[int]) -> list[int]:
-        """Those of a draft's rows that any row written is worked out from."""
-        wanted = set(writes)
-        for row in reversed(rows):
-            if row in wanted:
-                wanted.update(
-                    self.views[operand].row for operand in self.spec.rows[row].operands if operand in self.views
-                )
-        return [row for row in rows if row in wanted]
