@@ -47,6 +47,16 @@ class Target(NamedTuple):
     vector_bytes: int
     has_fma: bool
 
+    @property
+    def registers(self) -> int:
+        """How many vectors the registers hold: of AVX-512 and AArch64 twice as many as of what came before."""
+        return 32 if self.vector_bytes == 64 or (self.vector_bytes == 16 and self.has_fma) else 16
+
+    @property
+    def near_bytes(self) -> int:
+        """What the second cache of a core holds, at least, of most processors with such vectors."""
+        return 512 << 10 if self.vector_bytes == 32 else 1 << 20
+
     def lanes(self, item_bytes: int) -> int:
         """How many numbers of a size fill one register."""
         return self.vector_bytes // item_bytes

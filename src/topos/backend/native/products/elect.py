@@ -13,6 +13,7 @@ from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
 from topos.reference.products import BLOCK
+from topos.tensor.memory import LINE
 
 _FEW_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _MANY_ROWS = 96
@@ -28,7 +29,8 @@ _SUMS_OF_FEW_BYTES = 24 << 10  # half of L1
 _SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in L1
 _RUN_BYTES = 1 << 10  # of a line of the right operand that is read on and on
 _TILE_RUN_BYTES = 3 << 10  # of a line that a tile reads at once: each time memory is slow to begin
-_RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies
+_RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies,
+# where a vector is a line: the hardware then fetches ahead of a panel. Lines that lie apart have to come from L2.
 
 
 class _Shape(NamedTuple):
@@ -38,6 +40,7 @@ class _Shape(NamedTuple):
     width: int
     largest_rows: int
     has_fma: bool = True
+    resident_bytes: int = _RESIDENT_BYTES
 
     def fills(self) -> float:
         """The part of the lanes that are columns."""
@@ -73,7 +76,7 @@ def _is_direct(shape: _Shape) -> bool:
     aliased = task.right[0] * task.right_bytes % 4096 == 0 and task.terms > 64
     # Vectors that lie across two lines each take twice the time from beyond L1; enough rows pay for a copy.
     crossing = task.right[0] % shape.width != 0 and task.rows >= _MANY_ROWS and shape.right_bytes() > _CROSSING_BYTES
-    is_readable = shape.right_bytes() <= _RESIDENT_BYTES and not aliased and not crossing
+    is_readable = shape.right_bytes() <= shape.resident_bytes and not aliased and not crossing
     return task.rows <= shape.largest_rows or is_readable
 
 
@@ -99,7 +102,7 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     width = target.lanes(task.wide_bytes)
     exchanged = turned(plain)
     is_turned = task.left_grid is None and _score(exchanged, width) > _score(plain, width)
-    return shared_out(_chosen(exchanged if is_turned else plain, target, is_turned), width)
+    return shared_out(_chosen(exchanged if is_turned else plain, target, is_turned), target)
 
 
 def elect_stage(task: ProductTask, target: Target, is_cut: bool = False) -> Choice:
@@ -119,7 +122,8 @@ def elect_stage(task: ProductTask, target: Target, is_cut: bool = False) -> Choi
 def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:
     """The first kind whose condition holds for a form, in one tile of work."""
     width = target.lanes(best.wide_bytes)
-    shape = _Shape(best, width, _tallest(target), target.has_fma)
+    resident_bytes = _RESIDENT_BYTES if target.vector_bytes == LINE else target.near_bytes
+    shape = _Shape(best, width, _tallest(target), target.has_fma, resident_bytes)
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
     if best.is_computed and kind not in ("zeros", "packed"):
         kind, why = _computed(best)
@@ -209,10 +213,9 @@ def _register_tiles(target: Target) -> Iterator[tuple[int, int]]:
     if not target.has_fma:
         yield from ((1, 1), (2, 1))
         return
-    registers = 16 if target.vector_bytes == 32 else 32
     for rows in range(1, 15):
         for vectors in range(1, 9):
-            if rows * vectors + vectors + 1 <= registers:
+            if rows * vectors + vectors + 1 <= target.registers:
                 yield rows, vectors
 
 
