@@ -23,6 +23,9 @@ _WORTH_A_SHAPE = 200.0
 _CROWDED_BYTES = 32 << 10
 _GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for all
 _FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
+_MEMORY_BYTES = 32  # what memory brings in those four cycles
+_MANY_PRODUCTS = 4
+_VAST_BYTES, _VAST_COLUMNS = 4 << 20, 1024
 _DOTS = 256
 _DOTS_FAR_BYTES = 8 << 20
 _SUMS_OF_FEW_BYTES = 24 << 10  # half of L1
@@ -132,7 +135,8 @@ def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
         # A chain takes four cycles a term: two of them side by side are worth more than one, where memory keeps up.
-        chains = 2 if kind == "lines" and best.rows == 1 and not shape.is_far() else 1
+        keeps_up = not shape.is_far() or width * best.right_bytes < _MEMORY_BYTES
+        chains = 2 if kind == "lines" and best.rows == 1 and keeps_up else 1
         choice = choice._replace(panels=split(-(-best.columns // width), chains), is_far=shape.is_far())
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
     elif kind == "dots":
@@ -142,7 +146,7 @@ def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:
     else:
         rows, vectors = register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
         choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
-        choice = packing(choice)
+        choice = packing(choice, target)
     return choice
 
 
@@ -154,10 +158,14 @@ def _computed(task: ProductTask) -> tuple[str, str]:
 
 
 def _long_panels(task: ProductTask, width: int) -> Split:
-    """Panels whose sums stay nearby, as many for each of 8 tiles; of 4 or 2 where a tile's lines were short."""
+    """Panels whose sums stay nearby, as many for each of 8 tiles; of 4 or 2 where a tile's lines were short.
+
+    Many products are tiles enough: their lines are not cut.
+    """
     vectors = -(-task.columns // width)
     run, sums = (_TILE_RUN_BYTES, _SUMS_BYTES) if task.rows > FEW else (_RUN_BYTES, _SUMS_OF_FEW_BYTES)
     tiles = next((n for n in (8, 4) if task.columns * task.right_bytes >= n * run), 2)
+    tiles = 1 if task.batches >= _MANY_PRODUCTS else tiles
     most = sums // (task.rows * width * task.wide_bytes)
     return split(vectors, -(-vectors // (tiles * -(-vectors // (tiles * most)))))
 
@@ -219,12 +227,15 @@ def _register_tiles(target: Target) -> Iterator[tuple[int, int]]:
                 yield rows, vectors
 
 
-def packing(choice: Choice) -> Choice:
+def packing(choice: Choice, target: Target) -> Choice:
     """Which operands are copied first."""
     task = choice.task
     packs_right = choice.kind == "packed"
     # A left operand whose terms lie apart costs a cache line a number, again for every panel.
     far = abs(task.left[1]) * task.left_bytes >= 256
-    packs_left = task.left_grid is None and far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
+    packs_left = far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
+    # With few registers it is read so often that rows on pages of their own had better lie together.
+    is_vast = task.rows * task.terms * task.left_bytes >= _VAST_BYTES and task.columns >= _VAST_COLUMNS
+    packs_left = (packs_left or (is_vast and packs_right and target.registers == 16)) and task.left_grid is None
     choice = choice._replace(packs_left=packs_left or task.left_value is not None, packs_right=packs_right)
     return choice._replace(has_left_lines=task.left_value is not None and task.left[1] == 1 and not packs_left)
