@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.split import Split, split
-from topos.backend.native.products.streamed import FEW
+from topos.backend.native.products.streamed import FEW, side
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
@@ -28,7 +28,7 @@ _MANY_PRODUCTS = 4
 _VAST_BYTES, _VAST_COLUMNS = 4 << 20, 1024
 _DOTS = 256
 _DOTS_FAR_BYTES = 8 << 20
-_SUMS_OF_FEW_BYTES = 24 << 10  # half of L1
+_SUMS_OF_FEW_BYTES = 6 << 10  # for each line that is read beside others: half of L1, of four
 _SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in L1
 _RUN_BYTES = 1 << 10  # of a line of the right operand that is read on and on
 _TILE_RUN_BYTES = 3 << 10  # of a line that a tile reads at once: each time memory is slow to begin
@@ -163,7 +163,8 @@ def _long_panels(task: ProductTask, width: int) -> Split:
     Many products are tiles enough: their lines are not cut.
     """
     vectors = -(-task.columns // width)
-    run, sums = (_TILE_RUN_BYTES, _SUMS_BYTES) if task.rows > FEW else (_RUN_BYTES, _SUMS_OF_FEW_BYTES)
+    sums_of_few = _SUMS_OF_FEW_BYTES * side(task.rows, width * task.wide_bytes)
+    run, sums = (_TILE_RUN_BYTES, _SUMS_BYTES) if task.rows > FEW else (_RUN_BYTES, sums_of_few)
     tiles = next((n for n in (8, 4) if task.columns * task.right_bytes >= n * run), 2)
     tiles = 1 if task.batches >= _MANY_PRODUCTS else tiles
     most = sums // (task.rows * width * task.wide_bytes)

@@ -15,7 +15,7 @@ from topos.tensor.memory import LINE
 
 _MASK = "%mask"
 _AHEAD_BYTES = 1024  # how far ahead of the chains a packed right operand is asked for
-_ROUND_BYTES = 1536  # of multiply-adds in one turn of the loop: what turns it would cost more beside fewer
+_ROUND_BYTES = 768  # of multiply-adds in one turn of the loop: beside fewer, the turn itself takes its time
 
 
 class Shape(NamedTuple):
@@ -93,11 +93,11 @@ def _head(kind: Kind, shape: Shape) -> str:
 
 
 def _step(kind: Kind, shape: Shape) -> int:
-    """The terms of one turn of the loop: as many as every block has a multiple of."""
+    """The terms of one turn of the loop: two, where every block has a multiple of them."""
     if kind.reach == "terms":
         return 1
     term_bytes = shape.rows * shape.vectors * kind.lanes.width * kind.lanes.wide_bytes
-    return next(n for n in (4, 2, 1) if n == 1 or (kind.choice.task.terms % n == 0 and n * term_bytes <= _ROUND_BYTES))
+    return 2 if kind.choice.task.terms % 2 == 0 and 2 * term_bytes <= _ROUND_BYTES else 1
 
 
 def _round(text: Text, kind: Kind, shape: Shape, rows: Sequence[str] | None, values: Sequence[str]) -> Sequence[str]:

@@ -22,6 +22,11 @@ FEW = 2  # rows whose multiply-adds take far less time than memory
 _STACK_BYTES = 48 << 10
 
 
+def side(rows: int, vector_bytes: int) -> int:
+    """How many lines are read side by side: of few rows, so many bytes of them."""
+    return _SIDE if rows > FEW else min(_SIDE, _SIDE_OF_FEW_BYTES // vector_bytes)
+
+
 def streamed(kind: Kind) -> str:
     """The text: panel after panel, all rows at once."""
 
@@ -68,7 +73,7 @@ class _Panel:
         self.whole = self.all
         if self.tail:
             self.whole = text.let(f"select i1 {self.is_last}, i64 {panels.small - 1}, i64 {self.all}")
-        self.side = _SIDE if self.task.rows > FEW else min(_SIDE, _SIDE_OF_FEW_BYTES // self.vector_bytes)
+        self.side = side(self.task.rows, self.vector_bytes)
         self.sums = room
         self.totals = text.at(room, _room_bytes(kind)) if _rooms(kind) > 1 else room
 
