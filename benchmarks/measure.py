@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,8 @@ from benchmarks.workloads import Workload
 
 ROOT = Path(__file__).parents[1]
 BURST_S = 0.2
+REST_S = 0.05
+"""What threads may still spin after a burst, OpenBLAS's 2**26 cycles: it is not taken from who comes next."""
 LEAST_SAMPLES = 3
 
 
@@ -207,6 +210,7 @@ def take_turns(workers: Sequence[Worker], budget_s: float) -> None:
     for turn in range(math.ceil(budget_s / BURST_S)):
         for worker in rotated(workers, turn):
             if worker.spent_s() < budget_s or len(worker.times) < LEAST_SAMPLES:
+                time.sleep(REST_S)
                 worker.burst(BURST_S)
 
 

@@ -19,8 +19,6 @@ from topos.backend.native.compiler import Library, compiled
 from topos.backend.native.target import current
 from topos.tensor.memory import LINE, aligned
 
-CHAINS = 24
-"""Independent accumulators: more than the latency of a fused multiply-add times how many begin in a cycle."""
 ROUNDS = 2_000_000
 LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30
 READS = 8
@@ -46,7 +44,7 @@ class Peak(NamedTuple):
 def measured_peak(threads: int, repeats: int = 5) -> Peak:
     """The best of some repeats: what else runs only takes away."""
     lanes = current().vector_bytes // 4
-    operations = 2 * lanes * CHAINS * ROUNDS
+    operations = 2 * lanes * chains() * ROUNDS
     multiply = _function("multiply_add", ctypes.c_int64)
     read = _function("read", ctypes.c_void_p, ctypes.c_int64)
     memory = _memory()
@@ -100,7 +98,7 @@ def _last_cache_bytes() -> int:
 
 @cache
 def _library() -> Library:
-    return compiled([multiply_add_text(current().vector_bytes // 4), read_text()])
+    return compiled([multiply_add_text(current().vector_bytes // 4, chains()), read_text()])
 
 
 def _function(name: str, *arguments: Any) -> Callable[..., float]:
@@ -108,15 +106,20 @@ def _function(name: str, *arguments: Any) -> Callable[..., float]:
     return function
 
 
-def multiply_add_text(lanes: int) -> str:
-    """`float @multiply_add(i64 %rounds)`: every chain one fused multiply-add a round."""
+def chains() -> int:
+    """Independent accumulators, all in registers: more than its latency times how many begin at once."""
+    return current().registers * 3 // 4
+
+
+def multiply_add_text(lanes: int, count: int) -> str:
+    """`float @multiply_add(i64 %rounds)`: every one of `count` chains one fused multiply-add a round."""
     kind = f"<{lanes} x float>"
-    chains = range(CHAINS)
-    starts = [f"  %c{at} = phi {kind} [ zeroinitializer, %entry ], [ %d{at}, %loop ]" for at in chains]
+    starts = [f"  %c{at} = phi {kind} [ zeroinitializer, %entry ], [ %d{at}, %loop ]" for at in range(count)]
     steps = [
-        f"  %d{at} = call {kind} @llvm.fma.v{lanes}f32({kind} %factor, {kind} %factor, {kind} %c{at})" for at in chains
+        f"  %d{at} = call {kind} @llvm.fma.v{lanes}f32({kind} %factor, {kind} %factor, {kind} %c{at})"
+        for at in range(count)
     ]
-    sums, total = _added([f"%d{at}" for at in chains], kind, "fadd")
+    sums, total = _added([f"%d{at}" for at in range(count)], kind, "fadd")
     return "\n".join(
         [
             f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})",

@@ -29,7 +29,7 @@ def test_the_slowest_group_comes_first_with_its_part_of_the_peaks() -> None:
 def test_the_multiply_adds_are_as_many_as_counted() -> None:
     multiply = peak._function("multiply_add", ctypes.c_int64)
     rounds = 3
-    assert multiply(rounds) == peak.CHAINS * rounds * rounds**2  # each adds rounds * rounds once a round
+    assert multiply(rounds) == peak.chains() * rounds * rounds**2  # each adds rounds * rounds once a round
 
 
 def test_every_line_is_read() -> None:

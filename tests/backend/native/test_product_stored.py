@@ -19,6 +19,7 @@ from . import product_compiler as compiler  # noqa: E402
 ELEMENTS = {"f32": f32, "f64": f64, "bf16": bf16}
 TARGETS = compiler.supported()
 SHAPES = [(3, 20, 2), (1, 1030, 1), (1, 40, 70), (2, 530, 67), (20, 30, 40), (33, 520, 40), (300, 40, 530)]
+FAR = [(1, 300, 1900), (1, 2300, 600), (3, 700, 800)]
 
 
 def check(element: str, target: str, stored: tuple[str, str], shape: tuple[int, int, int], transposed: bool) -> str:
@@ -50,6 +51,13 @@ def test_a_narrow_operand_is_widened_as_it_is_read(element: str, stored: tuple[s
             continue
         kinds |= {check(element, target, stored, shape, transposed) for transposed in (False, True)}
     assert kinds >= {"direct", "lines", "packed"}
+
+
+@pytest.mark.parametrize(("element", "stored"), [("f32", ("f32", "bf16")), ("f64", ("bf16", "f32"))])
+def test_a_narrow_operand_comes_from_memory(element: str, stored: tuple[str, str]) -> None:
+    for shape in FAR:
+        for transposed in (False, True):
+            check(element, "host", stored, shape, transposed)
 
 
 def test_an_operand_that_does_not_widen_is_refused() -> None:

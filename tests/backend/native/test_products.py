@@ -289,6 +289,58 @@ def test_large_squares_pack_the_right_operand() -> None:
     )
 
 
+@pytest.mark.parametrize(("extent", "wide", "narrow"), [(256, "direct", "direct"), (384, "direct", "packed")])
+def test_lines_that_lie_apart_are_packed_beyond_the_nearer_caches(extent: int, wide: str, narrow: str) -> None:
+    out = np.zeros((extent, extent), np.float32)
+    task = compiler.task_of(*operands("f32", extent, extent, extent), out, "f32")
+    assert explain(task, compiler.V4).startswith(wide)
+    assert explain(task, compiler.V3).startswith(narrow)
+
+
+@each_element
+@pytest.mark.parametrize("target", ["x86-64-v3", "host"])
+def test_a_vast_left_operand_is_packed_too(element: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if target not in TARGETS:
+        pytest.skip(f"this machine runs no {target}")
+    elect = importlib.import_module("topos.backend.native.products.elect")
+    for name in ("_VAST_BYTES", "_VAST_COLUMNS", "_RESIDENT_BYTES"):
+        monkeypatch.setattr(elect, name, 1)
+    monkeypatch.setattr("topos.backend.native.target.NEAR_BYTES", 1 << 12)
+    monkeypatch.setattr(compiler, "_CACHE", {})
+    elect.elect.cache_clear()
+    for shape in ((45, 36, 130), (61, 1030, 90)):
+        for out in ("plain", "transposed"):
+            left, right = operands(element, *shape)
+            check(element, target, left, right, out, threads=3)
+    task = compiler.task_of(left, right, np.zeros((61, 90), left.dtype), element)
+    assert ("left packed too" in explain(task, TARGETS[target])) == (TARGETS[target].registers == 16)
+    elect.elect.cache_clear()
+
+
+@each_element
+@each_target
+def test_few_rows_take_whole_blocks_of_a_matrix(element: str, target: str) -> None:
+    for shape, layouts in (
+        ((1, 2048, 530), ("plain", "plain")),
+        ((3, 2100, 520), ("strided", "offset")),
+        ((530, 2050, 2), ("transposed", "plain")),
+    ):
+        left, right = operands(element, *shape, layouts)
+        task = compiler.task_of(left, right, np.zeros((shape[0], shape[2]), left.dtype), element)
+        assert explain(task, TARGETS[target]).endswith("blocks of terms added in order")
+        if TARGETS[target].has_fma:
+            check(element, target, left, right, threads=2)
+    wide = ProductTask(element, 1, 2048, 1 << 14, (2048, 1), (1 << 14, 1), (1 << 14, 1))
+    assert "added in order" not in explain(wide, TARGETS[target])
+
+
+@each_element
+def test_lines_that_come_from_beyond_the_nearer_caches(element: str) -> None:
+    for shape in ((1, 70, 8000), (2, 600, 1000), (1, 4200, 150)):
+        left, right = operands(element, *shape, ("plain", "transposed"))
+        check(element, "host", left, right, threads=2)
+
+
 @pytest.mark.parametrize(("rows", "columns", "kind"), [(128, 256, "direct"), (128, 250, "packed"), (40, 250, "direct")])
 def test_lines_that_cross_those_of_the_caches_are_packed_for_many_rows(rows: int, columns: int, kind: str) -> None:
     task = compiler.task_of(*operands("f32", rows, 300, columns), np.zeros((rows, columns), np.float32), "f32")

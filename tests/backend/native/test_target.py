@@ -17,6 +17,13 @@ def test_the_host_has_vectors():
     assert target.host() is host
 
 
+@pytest.mark.parametrize(
+    ("vector_bytes", "has_fma", "registers"), [(16, False, 16), (32, True, 16), (64, True, 32), (16, True, 32)]
+)
+def test_registers(vector_bytes, has_fma, registers):
+    assert target.Target("some", "", vector_bytes, has_fma).registers == registers
+
+
 @x86
 def test_the_host_says_what_the_feature_list_says():
     _, has = target._host_facts()

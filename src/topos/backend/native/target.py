@@ -17,6 +17,9 @@ _LEVELS = {
     "x86-64-v4": "avx512f avx512bw avx512cd avx512dq avx512vl",
 }
 
+NEAR_BYTES = 1 << 20
+"""What the second cache of a core holds at least: half of it where vectors are those of AVX."""
+
 # What the probe computes: a vector wider than any register, whose instructions name the registers used.
 _PROBE = """
 define void @probe(ptr %a) {
@@ -57,6 +60,16 @@ class Target(NamedTuple):
     vector_bytes: int
     has_fma: bool
     has_avx2: bool = False
+
+    @property
+    def registers(self) -> int:
+        """How many vectors the registers hold: of AVX-512 and AArch64 twice as many as of what came before."""
+        return 32 if self.vector_bytes == 64 or (self.vector_bytes == 16 and self.has_fma) else 16
+
+    @property
+    def near_bytes(self) -> int:
+        """What the second cache of a core holds, at least, of most processors with such vectors."""
+        return NEAR_BYTES // 2 if self.vector_bytes == 32 else NEAR_BYTES
 
     def lanes(self, item_bytes: int) -> int:
         """How many numbers of a size fill one register."""

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.split import Split, split
-from topos.backend.native.products.streamed import FEW
+from topos.backend.native.products.streamed import FEW, side
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
 from topos.reference.products import BLOCK
+from topos.tensor.memory import LINE
 
 _FEW_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _MANY_ROWS = 96
@@ -22,13 +23,17 @@ _WORTH_A_SHAPE = 200.0
 _CROWDED_BYTES = 32 << 10
 _GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for all
 _FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
+_MEMORY_BYTES = 32  # what memory brings in those four cycles
+_MANY_PRODUCTS = 4
+_VAST_BYTES, _VAST_COLUMNS = 4 << 20, 1024
 _DOTS = 256
 _DOTS_FAR_BYTES = 8 << 20
-_SUMS_OF_FEW_BYTES = 24 << 10  # half of L1
+_SUMS_OF_FEW_BYTES = 6 << 10  # for each line that is read beside others: half of L1, of four
 _SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in L1
 _RUN_BYTES = 1 << 10  # of a line of the right operand that is read on and on
 _TILE_RUN_BYTES = 3 << 10  # of a line that a tile reads at once: each time memory is slow to begin
-_RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies
+_RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies,
+# where a vector is a line: the hardware then fetches ahead of a panel. Lines that lie apart have to come from L2.
 
 
 class _Shape(NamedTuple):
@@ -38,6 +43,7 @@ class _Shape(NamedTuple):
     width: int
     largest_rows: int
     has_fma: bool = True
+    resident_bytes: int = _RESIDENT_BYTES
 
     def fills(self) -> float:
         """The part of the lanes that are columns."""
@@ -73,7 +79,7 @@ def _is_direct(shape: _Shape) -> bool:
     aliased = task.right[0] * task.right_bytes % 4096 == 0 and task.terms > 64
     # Vectors that lie across two lines each take twice the time from beyond L1; enough rows pay for a copy.
     crossing = task.right[0] % shape.width != 0 and task.rows >= _MANY_ROWS and shape.right_bytes() > _CROSSING_BYTES
-    is_readable = shape.right_bytes() <= _RESIDENT_BYTES and not aliased and not crossing
+    is_readable = shape.right_bytes() <= shape.resident_bytes and not aliased and not crossing
     return task.rows <= shape.largest_rows or is_readable
 
 
@@ -99,7 +105,7 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     width = target.lanes(task.wide_bytes)
     exchanged = turned(plain)
     is_turned = task.left_grid is None and _score(exchanged, width) > _score(plain, width)
-    return shared_out(_chosen(exchanged if is_turned else plain, target, is_turned), width)
+    return shared_out(_chosen(exchanged if is_turned else plain, target, is_turned), target)
 
 
 def elect_stage(task: ProductTask, target: Target, is_cut: bool = False) -> Choice:
@@ -119,7 +125,8 @@ def elect_stage(task: ProductTask, target: Target, is_cut: bool = False) -> Choi
 def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:
     """The first kind whose condition holds for a form, in one tile of work."""
     width = target.lanes(best.wide_bytes)
-    shape = _Shape(best, width, _tallest(target), target.has_fma)
+    resident_bytes = _RESIDENT_BYTES if target.vector_bytes == LINE else target.near_bytes
+    shape = _Shape(best, width, _tallest(target), target.has_fma, resident_bytes)
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
     if best.is_computed and kind not in ("zeros", "packed"):
         kind, why = _computed(best)
@@ -128,7 +135,8 @@ def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:
     choice = Choice(kind, why, best, is_turned)
     if kind in ("zeros", "lines"):
         # A chain takes four cycles a term: two of them side by side are worth more than one, where memory keeps up.
-        chains = 2 if kind == "lines" and best.rows == 1 and not shape.is_far() else 1
+        keeps_up = not shape.is_far() or width * best.right_bytes < _MEMORY_BYTES
+        chains = 2 if kind == "lines" and best.rows == 1 and keeps_up else 1
         choice = choice._replace(panels=split(-(-best.columns // width), chains), is_far=shape.is_far())
         choice = choice._replace(rows=split(best.rows, 1)) if kind == "zeros" else choice
     elif kind == "dots":
@@ -138,7 +146,7 @@ def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:
     else:
         rows, vectors = register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
         choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
-        choice = packing(choice)
+        choice = packing(choice, target)
     return choice
 
 
@@ -150,10 +158,15 @@ def _computed(task: ProductTask) -> tuple[str, str]:
 
 
 def _long_panels(task: ProductTask, width: int) -> Split:
-    """Panels whose sums stay nearby, as many for each of 8 tiles; of 4 or 2 where a tile's lines were short."""
+    """Panels whose sums stay nearby, as many for each of 8 tiles; of 4 or 2 where a tile's lines were short.
+
+    Many products are tiles enough: their lines are not cut.
+    """
     vectors = -(-task.columns // width)
-    run, sums = (_TILE_RUN_BYTES, _SUMS_BYTES) if task.rows > FEW else (_RUN_BYTES, _SUMS_OF_FEW_BYTES)
+    sums_of_few = _SUMS_OF_FEW_BYTES * side(task.rows, width * task.wide_bytes)
+    run, sums = (_TILE_RUN_BYTES, _SUMS_BYTES) if task.rows > FEW else (_RUN_BYTES, sums_of_few)
     tiles = next((n for n in (8, 4) if task.columns * task.right_bytes >= n * run), 2)
+    tiles = 1 if task.batches >= _MANY_PRODUCTS else tiles
     most = sums // (task.rows * width * task.wide_bytes)
     return split(vectors, -(-vectors // (tiles * -(-vectors // (tiles * most)))))
 
@@ -209,19 +222,21 @@ def _register_tiles(target: Target) -> Iterator[tuple[int, int]]:
     if not target.has_fma:
         yield from ((1, 1), (2, 1))
         return
-    registers = 16 if target.vector_bytes == 32 else 32
     for rows in range(1, 15):
         for vectors in range(1, 9):
-            if rows * vectors + vectors + 1 <= registers:
+            if rows * vectors + vectors + 1 <= target.registers:
                 yield rows, vectors
 
 
-def packing(choice: Choice) -> Choice:
+def packing(choice: Choice, target: Target) -> Choice:
     """Which operands are copied first."""
     task = choice.task
     packs_right = choice.kind == "packed"
     # A left operand whose terms lie apart costs a cache line a number, again for every panel.
     far = abs(task.left[1]) * task.left_bytes >= 256
-    packs_left = task.left_grid is None and far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
+    packs_left = far and task.rows * task.terms > 8192 and choice.panels.groups >= 4
+    # With few registers it is read so often that rows on pages of their own had better lie together.
+    is_vast = task.rows * task.terms * task.left_bytes >= _VAST_BYTES and task.columns >= _VAST_COLUMNS
+    packs_left = (packs_left or (is_vast and packs_right and target.registers == 16)) and task.left_grid is None
     choice = choice._replace(packs_left=packs_left or task.left_value is not None, packs_right=packs_right)
     return choice._replace(has_left_lines=task.left_value is not None and task.left[1] == 1 and not packs_left)

@@ -12,6 +12,7 @@ from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE
 
 _AHEAD_BYTES = 512  # how far on in a line it is asked for
+_PANEL_BYTES = 32 << 10  # of lines that are all asked for before the first one is read
 
 
 def lines(kind: Kind) -> str:
@@ -85,21 +86,19 @@ class _Panel:
             source = text.at(right, text.mul(term, rights.item_bytes))
             self.prefetch(source, text.add(start, term))
             place = text.at(left, text.mul(term, task.left[1] * lefts.item_bytes))
-            lines = [
-                rights.transposed(text, text.at(source, vector * vector_bytes), task.right[1], active)
-                for vector, active in enumerate(self.actives)
-            ]
-            for step, spread in enumerate(zip(*lines, strict=True)):
-                values = self.chained(values, text.at(place, step * task.left[1] * lefts.item_bytes), spread)
+            for vector, active in enumerate(self.actives):
+                line = rights.transposed(text, text.at(source, vector * vector_bytes), task.right[1], active)
+                for step, one in enumerate(line):
+                    values = self.chained(values, text.at(place, step * task.left[1] * lefts.item_bytes), vector, one)
             return list(values)
 
         def single(term: str, values: Sequence[str]) -> list[str]:
             source = text.at(right, text.mul(term, rights.item_bytes))
-            spread = [
-                rights.gather(text, text.at(source, vector * vector_bytes), task.right[1], active)
-                for vector, active in enumerate(self.actives)
-            ]
-            return self.chained(values, text.at(left, text.mul(term, task.left[1] * lefts.item_bytes)), spread)
+            place = text.at(left, text.mul(term, task.left[1] * lefts.item_bytes))
+            for vector, active in enumerate(self.actives):
+                one = rights.gather(text, text.at(source, vector * vector_bytes), task.right[1], active)
+                values = self.chained(values, place, vector, one)
+            return list(values)
 
         def carried(sums: Sequence[str]) -> list[tuple[str, str]]:
             return list(zip(kinds, sums, strict=True))
@@ -120,27 +119,28 @@ class _Panel:
         left_over = text.less(whole, terms)
         return text.when(left_over, lambda: text.loop(whole, terms, 1, single, carried(sums)), lambda: sums, kinds)
 
-    def chained(self, sums: Sequence[str], left: str, rights: Sequence[str]) -> list[str]:
-        """One term onto every chain."""
-        text, lanes = self.text, self.lanes
+    def chained(self, sums: Sequence[str], left: str, vector: int, right: str) -> list[str]:
+        """One term onto the chains of a vector."""
+        text, lanes, after = self.text, self.lanes, list(sums)
         stride = self.task.left[0] * self.kind.left.item_bytes
-        spreads = [self.kind.left.splat(text, text.at(left, row * stride)) for row in range(self.task.rows)]
-        return [
-            lanes.fma(text, spreads[row], rights[vector], value)
-            for (vector, row), value in zip(self.places, sums, strict=True)
-        ]
+        for place in range(vector * self.task.rows, (vector + 1) * self.task.rows):
+            spread = self.kind.left.splat(text, text.at(left, self.places[place][1] * stride))
+            after[place] = lanes.fma(text, spread, right, after[place])
+        return after
 
     def prefetch(self, source: str, term: str) -> None:
         """What lies further on in every line, or where they end, in the lines of the next panel.
 
         A hardware prefetcher follows few lines at once and none to the next. A step asks for as much as it reads: of
-        every line, or of some lines in turn where it reads less than a cache line of each.
+        every line, or of some lines in turn where it reads less than a cache line of each. Lines so short that all
+        of them stay nearby are left to the hardware, and those of the next panel asked for at the same place.
         """
         if not self.kind.choice.is_far:
             return
         text, task, size = self.text, self.task, self.kind.right.item_bytes
         columns, stride = len(self.actives) * self.lanes.width, task.right[1] * size
-        ahead = min(_AHEAD_BYTES // size, task.terms)
+        are_short = columns * abs(stride) <= _PANEL_BYTES
+        ahead = task.terms if are_short else min(_AHEAD_BYTES * len(self.actives) // size, task.terms)
         inside = text.less(term, task.terms - ahead)
         along, further = ahead * size, (ahead - task.terms) * size + columns * stride
         place = text.at(source, text.let(f"select i1 {inside}, i64 {along}, i64 {further}"))
@@ -150,4 +150,4 @@ class _Panel:
             turn = text.let(f"and i64 {step}, {turns - 1}")
             place = text.at(place, text.mul(turn, columns // turns * stride))
         for column in range(columns // turns):
-            prefetch(text, text.at(place, column * stride), write=False, locality=3)
+            prefetch(text, text.at(place, column * stride), write=False, locality=2 if are_short else 3)

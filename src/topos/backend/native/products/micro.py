@@ -11,9 +11,11 @@ from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
 from topos.reference.products import BLOCK
+from topos.tensor.memory import LINE
 
 _MASK = "%mask"
 _AHEAD_BYTES = 1024  # how far ahead of the chains a packed right operand is asked for
+_ROUND_BYTES = 768  # of multiply-adds in one turn of the loop: beside fewer, the turn itself takes its time
 
 
 class Shape(NamedTuple):
@@ -61,7 +63,8 @@ def micro(kind: Kind, shape: Shape, totals: Totals | None) -> str:
         assert totals is not None
         begun = _begun(text, kind, shape, totals)
     carried = [("ptr", "%left"), ("ptr", "%right"), *[(lanes.vector, value) for value in begun]]
-    sums = text.loop("0", "%terms", 1, lambda _, values: _term(text, kind, shape, rows, values), carried)[2:]
+    step = _step(kind, shape)
+    sums = text.loop("0", "%terms", step, lambda _, values: _round(text, kind, shape, rows, values), carried)[2:]
     if kind.all_terms:
         assert totals is not None
         _go_on(text, kind, shape, totals, sums)
@@ -89,6 +92,29 @@ def _head(kind: Kind, shape: Shape) -> str:
     return f"internal void {micro_name(kind, shape)}({arguments}) noinline nounwind"
 
 
+def _step(kind: Kind, shape: Shape) -> int:
+    """The terms of one turn of the loop: two, where every block has a multiple of them."""
+    if kind.reach == "terms":
+        return 1
+    term_bytes = shape.rows * shape.vectors * kind.lanes.width * kind.lanes.wide_bytes
+    return 2 if kind.choice.task.terms % 2 == 0 and 2 * term_bytes <= _ROUND_BYTES else 1
+
+
+def _round(text: Text, kind: Kind, shape: Shape, rows: Sequence[str] | None, values: Sequence[str]) -> Sequence[str]:
+    """The terms of one turn of the loop, one after another; what comes later is asked for line by line."""
+    step, (left, right) = _step(kind, shape), values[:2]
+    for _ in range(step):
+        values = _term(text, kind, shape, rows, values)
+    left_bytes, right_bytes = (step * size for size in _strides(kind, shape))
+    if kind.choice.packs_left:  # the same place of the next row group, into L2
+        for offset in range(0, left_bytes, LINE):
+            prefetch(text, text.at(left, Regions(kind).group_bytes + offset), write=False, locality=2)
+    if kind.choice.packs_right:
+        for offset in range(0, right_bytes, LINE):
+            prefetch(text, text.at(right, _AHEAD_BYTES + offset), write=False, locality=3)
+    return values
+
+
 def _term(text: Text, kind: Kind, shape: Shape, rows: Sequence[str] | None, values: Sequence[str]) -> list[str]:
     """One term onto every chain; `rows` are the pointers of the rows of an operand on a grid."""
     left, right, *sums = values
@@ -103,18 +129,7 @@ def _term(text: Text, kind: Kind, shape: Shape, rows: Sequence[str] | None, valu
         for vector in range(shape.vectors):
             after.append(kind.lanes.fma(text, spread, rights[vector], sums[len(after)]))
     left_bytes, right_bytes = _strides(kind, shape)
-    _prefetch_operands(text, kind, shape, left, right)
     return [text.at(left, left_bytes), text.at(right, right_bytes), *after]
-
-
-def _prefetch_operands(text: Text, kind: Kind, shape: Shape, left: str, right: str) -> None:
-    """The same place of the next row group, into L2, and the right panel further on: both lie in packed order."""
-    if kind.choice.packs_left:
-        prefetch(text, text.at(left, Regions(kind).group_bytes), write=False, locality=2)
-    if kind.choice.packs_right:
-        for vector in range(shape.vectors):
-            ahead = text.at(right, _AHEAD_BYTES + vector * kind.lanes.width * kind.lanes.wide_bytes)
-            prefetch(text, ahead, write=False, locality=3)
 
 
 def _prefetch_results(text: Text, kind: Kind, shape: Shape, totals: Totals | None) -> None:

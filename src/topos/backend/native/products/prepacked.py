@@ -28,7 +28,9 @@ def prepacked_choice(task: ProductTask, target: Target, is_folded: bool) -> Choi
     panels = split(-(-plain.columns // width), vectors)
     choice = Choice("packed", "its right operand is packed beside it", plain, False, split(plain.rows, rows), panels)
     tiles = max(1, min(MOST_TILES, plain.work // WORTH_A_TILE, panels.groups))
-    choice = packing(choice)._replace(column_tiles=tiles, chunk=panels.groups, shared="right", is_prepacked=True)
+    choice = packing(choice, target)._replace(
+        column_tiles=tiles, chunk=panels.groups, shared="right", is_prepacked=True
+    )
     return choice._replace(pack_tiles=min(MOST_TILES, choice.shared_units))
 
 

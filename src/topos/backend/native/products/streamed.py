@@ -17,9 +17,14 @@ from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE
 
 _SIDE = 8  # lines side by side; a divisor of BLOCK
-_SIDE_OF_FEW = 4
+_SIDE_OF_FEW_BYTES = 256  # of one vector of each of them, where rows are few
 FEW = 2  # rows whose multiply-adds take far less time than memory
 _STACK_BYTES = 48 << 10
+
+
+def side(rows: int, vector_bytes: int) -> int:
+    """How many lines are read side by side: of few rows, so many bytes of them."""
+    return _SIDE if rows > FEW else min(_SIDE, _SIDE_OF_FEW_BYTES // vector_bytes)
 
 
 def streamed(kind: Kind) -> str:
@@ -68,7 +73,7 @@ class _Panel:
         self.whole = self.all
         if self.tail:
             self.whole = text.let(f"select i1 {self.is_last}, i64 {panels.small - 1}, i64 {self.all}")
-        self.side = _SIDE if self.task.rows > FEW else _SIDE_OF_FEW
+        self.side = side(self.task.rows, self.vector_bytes)
         self.sums = room
         self.totals = text.at(room, _room_bytes(kind)) if _rooms(kind) > 1 else room
 
@@ -144,8 +149,7 @@ class _Panel:
         def step(vector: str, active: int) -> None:
             source = text.at(right, text.mul(vector, lanes.width * rights.item_bytes))
             values = [rights.load(text, text.at(source, term * line_bytes), active) for term in range(count)]
-            for term in range(self.side):
-                prefetch(text, text.at(source, (count + term) * line_bytes), write=False, locality=2)
+            self.prefetch(text.at(source, count * line_bytes), vector)
             places = [self.place(self.sums, vector, row) for row in range(task.rows)]
             sums = [self.get(place) for place in places]
             # The chains of all rows side by side: a multiply-add waits for the one before it in its own.
@@ -155,6 +159,19 @@ class _Panel:
                 self.put(place, value)
 
         self.vectors(step)
+
+    def prefetch(self, source: str, vector: str) -> None:
+        """The lines that come next, side by side; some of them in turn, where a vector is less than a cache line."""
+        text, rights = self.text, self.kind.right
+        turns = max(1, LINE // (self.lanes.width * rights.item_bytes))
+        if turns > 1 and self.task.rows == 1 and rights.item_bytes == rights.wide_bytes:
+            return  # so little is done with a line that the hardware is ahead as it is
+        line_bytes, count = self.task.right[0] * rights.item_bytes, max(1, self.side // turns)
+        if turns > 1:
+            turn = text.let(f"and i64 {vector}, {turns - 1}")
+            source = text.at(source, text.mul(turn, count * line_bytes))
+        for term in range(count):
+            prefetch(text, text.at(source, term * line_bytes), write=False, locality=2)
 
     def factors(self, left: str, count: int) -> Callable[[int, int], str]:
         """A number of the left operand, by row and term, in all lanes: loaded where it is used, or before."""

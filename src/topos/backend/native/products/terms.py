@@ -10,7 +10,7 @@ from topos.backend.native.products.kind import Kind, Span
 from topos.backend.native.products.lanes import Results
 from topos.backend.native.products.regions import base
 from topos.backend.native.products.split import split
-from topos.backend.native.products.task import Batch, ProductTask
+from topos.backend.native.products.task import Batch, ProductTask, turned
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 from topos.reference.products import BLOCK
@@ -21,6 +21,9 @@ _FEW_RESULTS, _MANY_BLOCKS = 16, 64
 _MOST_RESULTS = 1 << 17
 _NARROW = 128  # rows or columns up to which the other operand is better read once, whole lines of it, than by tiles
 _MOST_BYTES = 16 << 20  # of totals that wait
+_FEW_ROWS = 4
+_WHOLE_BLOCKS = 4
+_LINE_BYTES = 1 << 10, 32 << 10  # of lines that are long enough to be streamed, and too short to be cut
 
 
 def is_split(task: ProductTask) -> bool:
@@ -28,10 +31,22 @@ def is_split(task: ProductTask) -> bool:
     results, blocks = task.rows * task.columns, -(-task.terms // BLOCK)
     if task.batches != 1 or not 0 < results <= _MOST_RESULTS or room_bytes(task) > _MOST_BYTES:
         return False
+    if any(map(_is_streamed, (task, turned(task)))):
+        return True
     narrow = min(task.rows, task.columns)
     if narrow > 4:
         return blocks >= _FEWEST_BLOCKS and narrow <= _NARROW
     return results <= _FEW_RESULTS and blocks >= _MANY_BLOCKS
+
+
+def _is_streamed(task: ProductTask) -> bool:
+    """Whether few rows read whole blocks of a matrix, each from end to end.
+
+    Of lines cut among tiles, what the hardware fetches ahead is mostly another tile's.
+    """
+    shortest, longest = _LINE_BYTES
+    is_short = task.right[1] == 1 and shortest <= task.columns * task.right_bytes < longest
+    return task.rows <= _FEW_ROWS and is_short and task.terms // BLOCK >= _WHOLE_BLOCKS and task.left_grid is None
 
 
 def room_bytes(task: ProductTask) -> int:

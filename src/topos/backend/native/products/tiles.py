@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.task import ProductTask
+from topos.backend.native.target import Target
 
 WORTH_A_TILE = 200_000  # multiply-adds: about what dispatching to another thread costs, and a margin
 _WORTH_BYTES = 128 << 10  # of both operands, which may come from memory, however few multiply-adds they are for
@@ -15,15 +16,15 @@ _MORE_TILES = 16  # where they are as large
 _MANY_TILES = 64  # of work so large that a tile's share of the right operand would leave L2
 _BARRIER = 400_000  # multiply-adds in the time that one more kernel costs
 _WORKED_OUT = 16  # multiply-adds in the time in which a number is worked out and packed
-_RESIDENT_BYTES = 600 << 10
-_CHUNK_BYTES = 512 << 10  # what is packed of the right operand at once: it stays in L2
 
 
-def shared_out(choice: Choice, width: int) -> Choice:
+def shared_out(choice: Choice, target: Target) -> Choice:
     """The choice with its tiles: over the batch first, then in the way that costs least."""
+    width = target.lanes(choice.task.wide_bytes)
+    chunk_bytes = target.near_bytes // 2  # what is packed of the right operand at once: it stays in L2
     block_bytes = choice.panels.groups * choice.panels.largest * width * choice.depth * choice.task.wide_bytes
     most = max(MOST_TILES, min(_MORE_TILES, choice.task.work // _LARGE_TILE))
-    most = max(most, block_bytes // _CHUNK_BYTES) if choice.packs_right else most
+    most = max(most, block_bytes // chunk_bytes) if choice.packs_right else most
     worth = max(1, _effort(choice.task) // WORTH_A_TILE, choice.task.read_bytes // _WORTH_BYTES)
     wanted = min(most, _MANY_TILES, worth)
     batches = choice.task.batches
@@ -32,10 +33,10 @@ def shared_out(choice: Choice, width: int) -> Choice:
     batch_tiles = min(counts, key=lambda count: -(-batches // count) * count)
     rest = -(-wanted // batch_tiles)
     choice = choice._replace(batch_tiles=batch_tiles)
-    best = min(_splits(choice, rest), key=_cost)
+    best = min(_splits(choice, rest), key=lambda split: _cost(split, target))
     panels = -(-choice.panels.groups // best.column_tiles)
     panel_bytes = choice.panels.largest * width * choice.depth * choice.task.wide_bytes
-    chunks = -(-panels // max(1, _CHUNK_BYTES // max(1, panel_bytes)))
+    chunks = -(-panels // max(1, chunk_bytes // max(1, panel_bytes)))
     return best._replace(chunk=-(-panels // chunks), pack_tiles=min(MOST_TILES, best.shared_units))
 
 
@@ -59,20 +60,21 @@ def _splits(choice: Choice, tiles: int) -> Iterator[Choice]:
                 yield choice._replace(row_tiles=row_tiles, column_tiles=column_tiles, shared=operand)
 
 
-def _cost(choice: Choice) -> float:
+def _cost(choice: Choice, target: Target) -> float:
     """The time relative to that of the multiply-adds alone."""
+    resident_bytes = target.near_bytes * 75 // 128
     task, row_tiles, column_tiles = choice.task, choice.row_tiles, choice.column_tiles
     longest = -(-choice.rows.groups // row_tiles) * -(-choice.panels.groups // column_tiles)
     cost = longest * row_tiles * column_tiles / (choice.rows.groups * choice.panels.groups)
     cost += 0.5 / (row_tiles * column_tiles)  # threads rarely end together: one waits for half a tile
     # The left operand is read again for every column of tiles, at best from L2.
-    stays = task.rows * task.terms * task.left_bytes <= row_tiles * _RESIDENT_BYTES
+    stays = task.rows * task.terms * task.left_bytes <= row_tiles * resident_bytes
     cost += (2 if stays else 6) * column_tiles / task.columns
     if not choice.packs_right:
         # What tiles read of the right operand as it lies had better stay in L2; where they read parts of its lines,
         # what lies beside them comes along.
         terms = task.terms if row_tiles > 1 else choice.depth
-        room = _RESIDENT_BYTES if column_tiles > 1 else 2 * _RESIDENT_BYTES
+        room = resident_bytes if column_tiles > 1 else 2 * resident_bytes
         beyond = terms * task.columns * task.right_bytes / column_tiles / room - 1
         cost += min(0.5, max(0.0, 0.3 * beyond))
     if not (choice.packs_right or choice.packs_left):
