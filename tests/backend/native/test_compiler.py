@@ -150,7 +150,8 @@ def test_a_function_of_libc_is_found_by_the_first_text_of_a_process(script):
         import ctypes
         from topos.backend.native.compiler import compiled
         text = "declare i64 @labs(i64)\\ndefine i64 @f(i64 %x) {\\n  %y = call i64 @labs(i64 %x)\\n  ret i64 %y\\n}\\n"
-        print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(compiled(text).addresses["f"])(-3))
+        library = compiled(text)
+        print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library.addresses["f"])(-3))
     """
     assert script(text) == "3\n"
 
