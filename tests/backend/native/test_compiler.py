@@ -63,14 +63,43 @@ def test_texts_become_the_same_objects_on_any_number_of_threads(monkeypatch, pro
     if not is_known:
         monkeypatch.setattr(emission, "_emit", lambda: None)
     monkeypatch.setattr(emission, "_SLICE_S", 0.004)
+    monkeypatch.setattr(emission, "_MODULE_BYTES", 0)
     wanted = [emission.Wanted(adding(at, f"f{at}"), f"key {at}", f"f{at}") for at in range(40)]
     every, objects, steps = emission.Emission(wanted, target.current()), {}, 0
     while every.left:
         objects.update(llvm.ask(every.step))
         steps += 1
     assert steps > 1
-    alone = {one.key: llvm.ask(lambda one=one: emission.emitted(one, target.current(), 0)) for one in wanted}
+    alone = {one.key: llvm.ask(lambda one=one: emission.emitted([one], target.current(), 0)) for one in wanted}
     assert objects == alone
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_small_texts_share_objects(monkeypatch, processors):
+    """What they declare stands once; a text with functions of its own, or one that calls another, is by itself."""
+    table = "@table = internal unnamed_addr constant [2 x double] [double 1.5, double -2.5]\n"
+    shared = "declare double @llvm.fabs.f64(double)\n" + table
+    body = "  %at = getelementptr double, ptr @table, i64 {at}\n  %y = load double, ptr %at\n"
+    body += "  %z = call double @llvm.fabs.f64(double %y)\n  %n = fptosi double %z to i64\n"
+    tail = "  %sum = add i64 %x, %n\n  ret i64 %sum\n}}\n"
+    small = [
+        (shared + "define i64 @{name}(i64 %x) {{\n" + body + tail).format(name=f"f{at}", at=at % 2) for at in range(9)
+    ]
+    internal = adding(5, "inner").replace("define", "define internal")
+    alone = [internal + adding(5, "g"), adding(6, "h"), "declare i64 @h(i64)\n" + adding(7, "k")]
+    monkeypatch.setattr(emission, "allowed", lambda: processors)
+    wanted = [emission.Wanted(text, f"key {text}", "some") for text in [*small, *alone]]
+    every, objects = emission.Emission(wanted, target.current()), {}
+    while every.left:
+        objects.update(llvm.ask(every.step))
+    of_small = {objects[f"key {text}"] for text in small}
+    assert 1 <= len(of_small) <= processors + 1
+    assert of_small.isdisjoint({objects[f"key {alone[0]}"], objects[f"key {alone[2]}"]})
+    library = compiled([*small, *alone])
+    assert [called(library, f"f{at}", 10) for at in range(9)] == [11, 12] * 4 + [11]
+    assert [called(library, name, 10) for name in "ghk"] == [15, 16, 17]
+    few = compiled([small[3], adding(8, "another")])
+    assert (called(few, "f3", 0), called(few, "another", 0)) == (2, 8)
 
 
 def test_one_text_that_is_refused_refuses_all():
@@ -121,7 +150,8 @@ def test_a_function_of_libc_is_found_by_the_first_text_of_a_process(script):
         import ctypes
         from topos.backend.native.compiler import compiled
         text = "declare i64 @labs(i64)\\ndefine i64 @f(i64 %x) {\\n  %y = call i64 @labs(i64 %x)\\n  ret i64 %y\\n}\\n"
-        print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(compiled(text).addresses["f"])(-3))
+        library = compiled(text)
+        print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library.addresses["f"])(-3))
     """
     assert script(text) == "3\n"
 

@@ -1,7 +1,7 @@
 """LLVM text to machine code that can be called.
 
-A text is compiled to an object by itself, so that equal kernels are compiled once, the cache on disk holds them one by
-one, and several are made at a time (`emission`). A `Library` is several objects loaded together.
+Each text has an object, so that equal kernels are compiled once, the cache on disk holds them one by one, and several
+are made at a time (`emission`); small ones may have one object together. A `Library` is some objects loaded together.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import ctypes
 import re
 import time
 import weakref
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache as once
 from functools import partial
 from typing import Any, NamedTuple
@@ -63,12 +62,11 @@ class Library:
         return f"Library({', '.join(self.addresses)})"
 
 
-def compiled(texts: str | Iterable[str], target: Target | None = None, beside: Sequence[str] = ()) -> Library:
+def compiled(texts: str | Iterable[str], target: Target | None = None) -> Library:
     """The texts as one library: each compiled, or taken from this process or the cache on disk, then loaded together.
 
     A function may call one of another text by declaring it. Equal texts count once. Asked for the same again, by any
-    thread, while the library is alive, the answer is the same library. Texts `beside` them, which will be asked for
-    next, are made at the same time where there is anything to make.
+    thread, while the library is alive, the answer is the same library.
     """
     target = current() if target is None else target
     texts = tuple(dict.fromkeys([texts] if isinstance(texts, str) else texts))
@@ -76,20 +74,10 @@ def compiled(texts: str | Iterable[str], target: Target | None = None, beside: S
     pieces = [_piece(text, target) for text in texts]
     library = _held(pieces)
     if library is None:
-        further = [_piece(text, target) for text in beside]
-        objects = _objects([*texts, *beside], [*pieces, *further], target)[: len(pieces)]
+        _check_once(pieces)
+        objects = _objects(texts, pieces, target)
         library = ask(lambda: _loaded(pieces, objects, target))
     return library
-
-
-def ahead(text: str, target: Target) -> None:
-    """Has a text made that will be asked for soon, while whoever asks for it goes on with other work."""
-    later(partial(_made_ahead, text, _piece(text, target), target))
-
-
-def _made_ahead(text: str, piece: Piece, target: Target) -> None:
-    with suppress(Exception):  # it is told to who asks for the text
-        _objects([text], [piece], target)
 
 
 def _piece(text: str, target: Target) -> Piece:
@@ -244,7 +232,7 @@ def _loaded(pieces: Sequence[Piece], objects: Sequence[bytes], target: Target) -
     engine = llvm.create_mcjit_compiler(module, own)
     try:
         names = _checked_names(pieces)
-        for content in objects:
+        for content in dict.fromkeys(objects):  # small texts may share one
             engine.add_object_file(llvm.ObjectFileRef.from_data(content))
         engine.finalize_object()
         addresses = {name: engine.get_function_address(name) for name in names}
@@ -258,14 +246,17 @@ def _loaded(pieces: Sequence[Piece], objects: Sequence[bytes], target: Target) -
 def _checked_names(pieces: Sequence[Piece]) -> list[str]:
     """What the texts define; LLVM ends the process over a name that is missing, so that is found here."""
     names = [name for piece in pieces for name in piece.defines]
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise CompilationError(f"two texts define {', '.join(twice)}")
     missing = {name for piece in pieces for name in piece.declares} - set(names)
     missing = {name for name in missing if not binding().address_of_symbol(name)}
     if missing:
         raise CompilationError(f"nothing defines {', '.join(sorted(missing))}")
     return names
+
+
+def _check_once(pieces: Sequence[Piece]) -> None:
+    names = Counter(name for piece in pieces for name in piece.defines)
+    if twice := sorted(name for name, count in names.items() if count > 1):
+        raise CompilationError(f"two texts define {', '.join(twice)}")
 
 
 def _retire(engine: Any) -> None:

@@ -1,7 +1,8 @@
 """Texts to objects: parsed, optimised, and turned into machine code on every processor that this process may use.
 
-Each text has a context of its own, and each thread a machine of its own, so that LLVM shares nothing between them. Only
-the last step, by far the longest, is called without the lock that llvmlite holds around each of its calls.
+Each module has a context of its own, and each thread a machine of its own, so that LLVM shares nothing between them.
+Only the last step, by far the longest, is called without the lock that llvmlite holds around each of its calls. What
+LLVM does for a module takes as long as the code of a small kernel, so small texts share modules where there are many.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ctypes
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache as once
 from importlib import import_module
@@ -27,7 +28,9 @@ from topos.errors import ToposError
 CODE_GENERATION_LEVEL = 1
 
 _MOST_THREADS = 8
-_SLICE_S = 0.1
+_MODULE_BYTES = 16 << 10
+"""Of text: beyond, what a module takes beside its functions is little."""
+_SLICE_S = 0.25
 """How long LLVM is busy at a time: what a fork and the end of the process wait for, beside one text."""
 
 
@@ -42,6 +45,23 @@ class Wanted(NamedTuple):
     key: str
     what: str
 
+    def declared(self) -> list[str] | None:
+        """The lines before its functions, which other texts may have too; `None` where it has a module of its own."""
+        declared, _, functions = self.text.partition("define ")
+        lines = declared.splitlines()
+        is_shared = all(line.startswith("@") or (line.startswith("declare ") and "@llvm." in line) for line in lines)
+        has_own = any(word in functions for word in ("internal ", "\ndeclare ", "\n@"))
+        return lines if is_shared and not has_own else None
+
+
+def joined(texts: Sequence[Wanted]) -> str:
+    """One module of some texts: each of one alone, or what is declared once and then all functions."""
+    if len(texts) == 1:
+        return texts[0].text
+    declared = dict.fromkeys(line for wanted in texts for line in wanted.declared() or ())
+    functions = ["".join(wanted.text.partition("define ")[1:]) for wanted in texts]
+    return "\n".join([*declared, *functions])
+
 
 class Emission:
     """Texts on their way to objects, the longest first. Its steps run on LLVM's thread."""
@@ -51,13 +71,18 @@ class Emission:
         self._target = target
         self._objects: dict[str, bytes] = {}
         self._errors: list[BaseException] = []
+        self._seats = 1
+        self._choosing = threading.Lock()
 
     def step(self) -> dict[str, bytes]:
         """The objects that were made in a short while; what is `left` is for the next step."""
         self._objects = {}
         end = time.perf_counter() + _SLICE_S
-        seats = range(1, min(allowed(), len(self.left), _MOST_THREADS) if _emit() else 1)
-        helpers = [threading.Thread(target=self._take, args=(seat, end), name="topos-llvm-beside") for seat in seats]
+        self._seats = min(allowed(), len(self.left), _MOST_THREADS) if _emit() else 1
+        helpers = [
+            threading.Thread(target=self._take, args=(seat, end), name="topos-llvm-beside")
+            for seat in range(1, self._seats)
+        ]
         started = []
         for helper in helpers:
             with suppress(RuntimeError):  # no more threads, or the interpreter ends: this one does it alone
@@ -73,18 +98,35 @@ class Emission:
     def _take(self, seat: int, end: float) -> None:
         try:
             while time.perf_counter() < end and not self._errors:
-                wanted, began = self.left.popleft(), time.perf_counter()
-                self._objects[wanted.key] = emitted(wanted, self._target, seat)
-                counts.count(counts.COLD, wanted.what, time.perf_counter() - began)
+                texts, began = self._next(), time.perf_counter()
+                content = emitted(texts, self._target, seat)
+                elapsed_s = (time.perf_counter() - began) / len(texts)
+                for wanted in texts:
+                    self._objects[wanted.key] = content
+                    counts.count(counts.COLD, wanted.what, elapsed_s)
         except IndexError:
             return
         except BaseException as error:
             self._errors.append(error)
 
+    def _next(self) -> list[Wanted]:
+        """The longest text that is left, and small ones after it in its module, up to a thread's share of all."""
+        with self._choosing:
+            texts = [self.left.popleft()]
+            held = len(texts[0].text)
+            share = (held + sum(len(wanted.text) for wanted in self.left)) // self._seats
+            while self.left and held < share and held + len(self.left[0].text) <= _MODULE_BYTES:
+                if texts[0].declared() is None or self.left[0].declared() is None:
+                    break
+                texts.append(self.left.popleft())
+                held += len(texts[-1].text)
+            return texts
 
-def emitted(wanted: Wanted, target: Target, seat: int) -> bytes:
-    """The object of a text, made by the thread of a seat."""
-    owner, module = machine(target, seat), optimised(wanted.text, wanted.what, target, seat)
+
+def emitted(texts: Sequence[Wanted], target: Target, seat: int) -> bytes:
+    """The object of some texts, made by the thread of a seat."""
+    what = ", ".join(wanted.what for wanted in texts)
+    owner, module = machine(target, seat), optimised(joined(texts), what, target, seat)
     emit = _emit()
     if emit is None:
         return bytes(owner.emit_object(module))
@@ -93,7 +135,7 @@ def emitted(wanted: Wanted, target: Target, seat: int) -> bytes:
         buffer = emit(owner, module, 1, told)
         if not buffer:
             module.close()  # before its context, as below
-            raise CompilationError(f"LLVM makes no code of {wanted.what}: {told}")
+            raise CompilationError(f"LLVM makes no code of {what}: {told}")
     try:
         size = ffi.lib.LLVMPY_GetBufferSize(buffer)
         return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), size)
@@ -128,12 +170,15 @@ def optimised(text: str, what: str, target: Target, seat: int = 0) -> Any:
     except RuntimeError as error:
         module.close()  # before its context, which goes first where a traceback is what holds them
         raise CompilationError(f"LLVM refuses {what}: {error}") from None
-    builder = llvm.create_pass_builder(owner, llvm.create_pipeline_tuning_options(speed_level=1))
-    passes = llvm.create_new_module_pass_manager()
-    if "alwaysinline" in text:
-        passes.add_always_inliner_pass()
-    passes.add_sroa_pass()
-    passes.run(module, builder)
+    inlines, has_rooms = "alwaysinline" in text, " = alloca " in text
+    if inlines or has_rooms:
+        builder = llvm.create_pass_builder(owner, llvm.create_pipeline_tuning_options(speed_level=1))
+        passes = llvm.create_new_module_pass_manager()
+        if inlines:
+            passes.add_always_inliner_pass()
+        if has_rooms:
+            passes.add_sroa_pass()
+        passes.run(module, builder)
     return module
 
 

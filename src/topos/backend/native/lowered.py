@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from topos.backend.native import cache, manifest
-from topos.backend.native.compiler import Library, ahead, compiled, restored
+from topos.backend.native.compiler import Library, compiled, restored
 from topos.backend.native.emission import CompilationError
 from topos.backend.native.executable import Executable
 from topos.backend.native.fingerprint import fingerprint
@@ -16,7 +16,7 @@ from topos.backend.native.llvm import available
 from topos.backend.native.manifest import Manifest
 from topos.backend.native.reading import has_arithmetic
 from topos.backend.native.settings import environment
-from topos.backend.native.table import TEXT
+from topos.backend.native.table import enter_ahead
 from topos.backend.native.target import Target, current
 from topos.backend.task import Declined
 from topos.engine.entry import Entry
@@ -101,13 +101,13 @@ class _Schedule:
             library = restored(found.pieces, self._target)
             if library is not None:
                 return self._ready(found, library)
-        ahead(TEXT, self._target)  # while the program is written, and while what writes it is loaded
+        enter_ahead()  # while the program is written, and while what writes it is loaded
         making = self._lowered()
         if isinstance(making, Declined):
             return making
         self._made = making
         try:
-            library = compiled(making.texts(), self._target, beside=[TEXT])
+            library = compiled(making.texts(), self._target)
         except CompilationError as error:  # a fault of ours: the bits are the interpreter's all the same
             warnings.warn(f"a plan is interpreted: its native code does not compile: {error}", RuntimeWarning, 2)
             return Declined(f"its native code does not compile: {error}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 
 from topos.backend.native.compiler import compiled, function_of_reference
 from topos.backend.native.flags import guarded
+from topos.backend.native.llvm import later
 from topos.backend.native.manifest import Manifest, Placed
 from topos.backend.native.pool import pool
 from topos.element.element import Array
@@ -114,6 +116,16 @@ class Table:
 def enter() -> Callable[[Any], None]:
     """The compiled function that runs the steps of a table, given its `argument`."""
     return function_of_reference(compiled(TEXT), "enter")
+
+
+def enter_ahead() -> None:
+    """Has `enter` compiled and loaded while whoever will ask for it goes on with other work."""
+    later(_entered)
+
+
+def _entered() -> None:
+    with suppress(Exception):  # it is told to who asks for it
+        enter()
 
 
 _STEPS = """define internal void @steps(ptr %table) nounwind {

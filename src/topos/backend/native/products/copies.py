@@ -29,7 +29,8 @@ def ragged(kind: Kind) -> bool:
     panels, task = kind.choice.panels, kind.choice.task
     has_both = task.columns % kind.lanes.width != 0 and panels.groups - panels.extra > 1
     stores_vectors = kind.epilogue is not None or task.out[1] == 1
-    return has_both and stores_vectors and kind.lanes.has_masks and not kind.all_terms
+    has_masks = kind.lanes.has_masks and kind.right.has_masks
+    return has_both and stores_vectors and has_masks and not kind.all_terms
 
 
 def left_functions(kind: Kind, target: Target) -> list[str]:

@@ -21,6 +21,7 @@ _CROSSING_BYTES = 64 << 10
 _STREAM_BYTES = 256
 _WORTH_A_SHAPE = 200.0
 _CROWDED_BYTES = 32 << 10
+_NEAR_BYTES = 24 << 10  # a right operand below this stays in L1, beside what else is there
 _GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for all
 _FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
 _MEMORY_BYTES = 32  # what memory brings in those four cycles
@@ -144,7 +145,7 @@ def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:
     elif kind == "streamed":
         choice = choice._replace(panels=_long_panels(best, width))
     else:
-        rows, vectors = register_tile(best, target, width, 0.06 if kind == "direct" else 0.0)
+        rows, vectors = register_tile(best, target, width, is_packed=kind == "packed")
         choice = choice._replace(rows=split(best.rows, rows), panels=split(-(-best.columns // width), vectors))
         choice = packing(choice, target)
     return choice
@@ -187,21 +188,21 @@ def _tallest(target: Target) -> int:
     return max((rows for rows, vectors in _register_tiles(target) if vectors > 1), default=2)
 
 
-def register_tile(task: ProductTask, target: Target, width: int, row_cycles: float) -> tuple[int, int]:
-    """(rows, vectors) of the register tile that takes the fewest cycles over this shape, the edges included.
-
-    `row_cycles` is what a line of the left operand costs more where it is read as it lies.
-    """
+def register_tile(task: ProductTask, target: Target, width: int, is_packed: bool) -> tuple[int, int]:
+    """(rows, vectors) of the register tile that takes the fewest cycles over this shape, the edges included."""
     all_vectors = -(-task.columns // width)
+    # Lines of a panel are fetched ahead beside being read; a line of the left operand costs more where it is read as it lies.
+    fetches, lines = (1 + width * task.wide_bytes / LINE, 0.0) if is_packed else (1.0, 0.06)
+    # The right operand comes from L2, at less than half a vector a cycle, unless L1 holds all of it.
+    far = 2.25 if min(BLOCK, task.terms) * task.columns * task.wide_bytes > _NEAR_BYTES else 0.0
 
     def cycles(tile: tuple[int, int]) -> float:
         row_groups, panels = split(task.rows, tile[0]), split(all_vectors, tile[1])
         total = 0.0
         for rows, row_count in row_groups.sizes:
             for vectors, panel_count in panels.sizes:
-                # Two multiply-adds and two loads a cycle, four cycles from one term to the next; the right operand
-                # comes from L2, at less than half a vector a cycle.
-                steps = max(rows * vectors / 2, (rows + vectors) / 2, 4.0, 2.25 * vectors) + 0.5 + row_cycles * rows
+                # Two multiply-adds and two loads a cycle, four cycles and a half from one term to the next.
+                steps = max(rows * vectors / 2, (rows + fetches * vectors) / 2, 4.5, far * vectors) + 0.5 + lines * rows
                 # A row group is read again for every panel: from L1, if it leaves some of it to the panels.
                 crowds = rows * min(BLOCK, task.terms) * task.wide_bytes > _CROWDED_BYTES and rows < task.rows
                 # Rows of totals that lie whole pages apart share one set of L1, which holds no more than 8 to 12 lines.

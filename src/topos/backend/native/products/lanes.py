@@ -42,7 +42,9 @@ class Lanes:
         self.width = width or target.lanes(self.wide_bytes)
         self.piece = min(self.width, 16 // self.item_bytes)
         self.has_fma = target.has_fma
-        self.has_masks = target.vector_bytes == 64
+        # Of fewer bytes than a word, AVX2 would mask number by number; and what it masks, it is slow to store.
+        self.has_quick_masks = target.vector_bytes == 64
+        self.has_masks = self.has_quick_masks or (target.vector_bytes == 32 and self.item_bytes >= 4)
         self.vector = f"<{self.width} x {self.scalar}>"
 
     def _mask(self, active: int) -> str:

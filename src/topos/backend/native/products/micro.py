@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from topos.backend.native.products.grids import OFFSET_BYTES, grid_rows
@@ -80,8 +81,15 @@ def _begin(text: Text, kind: Kind, shape: Shape) -> None:
     width = kind.lanes.width
     if kind.epilogue is not None:
         text.do(f"%room = alloca [{shape.rows * shape.vectors} x {kind.lanes.vector}], align 64")
-    if shape.is_ragged:
+    if shape.is_ragged and kind.lanes.has_quick_masks:
         text.do(f"{_MASK} = bitcast i{width} %lanes to <{width} x i1>")
+    elif shape.is_ragged:
+        # Bits would be spread over a vector in ten instructions, where one of two constants is loaded in one.
+        word = f"<{width} x i{8 * kind.lanes.wide_bytes}>"
+        tail = ", ".join(f"i{8 * kind.lanes.wide_bytes} {-(lane < shape.active)}" for lane in range(width))
+        is_full = text.let(f"icmp eq i{width} %lanes, -1")
+        either = text.let(f"select i1 {is_full}, {word} splat (i{8 * kind.lanes.wide_bytes} -1), {word} <{tail}>")
+        text.do(f"{_MASK} = icmp slt {word} {either}, zeroinitializer")
 
 
 def _head(kind: Kind, shape: Shape) -> str:
@@ -112,7 +120,7 @@ def _round(text: Text, kind: Kind, shape: Shape, rows: Sequence[str] | None, val
     if kind.choice.packs_right:
         for offset in range(0, right_bytes, LINE):
             prefetch(text, text.at(right, _AHEAD_BYTES + offset), write=False, locality=3)
-    return values
+    return [_settled(text, values[0]), _settled(text, values[1]), *values[2:]]
 
 
 def _term(text: Text, kind: Kind, shape: Shape, rows: Sequence[str] | None, values: Sequence[str]) -> list[str]:
@@ -130,6 +138,11 @@ def _term(text: Text, kind: Kind, shape: Shape, rows: Sequence[str] | None, valu
             after.append(kind.lanes.fma(text, spread, rights[vector], sums[len(after)]))
     left_bytes, right_bytes = _strides(kind, shape)
     return [text.at(left, left_bytes), text.at(right, right_bytes), *after]
+
+
+def _settled(text: Text, pointer: str) -> str:
+    """A pointer that is where it should be: LLVM would weigh the addresses of a loop, for a twentieth of its time."""
+    return text.let(f"freeze ptr {pointer}")
 
 
 def _prefetch_results(text: Text, kind: Kind, shape: Shape, totals: Totals | None) -> None:
@@ -175,24 +188,17 @@ def _active(kind: Kind, shape: Shape, vector: int) -> int:
 def _finish(text: Text, kind: Kind, shape: Shape, values: Sequence[str], from_zero: bool = False) -> None:
     """Results to their places, or row by row to the epilogue, in a loop; `from_zero`: added to the zero before them."""
     task, lanes = kind.choice.task, kind.lanes
-
-    def one(value: str, row: str | int, vector: int, pointer: str) -> None:
-        value = lanes.add(text, value, "zeroinitializer") if from_zero else value
-        where = text.add("%row", row), text.add("%column", vector * lanes.width)
-        results = Results(value, "%product", *where, _active(kind, shape, vector), shape.mask(vector))
-        if kind.epilogue is None or not results.mask:
-            return kind.finish(text, results, pointer)
-        full = results._replace(active=lanes.width)
-        is_full = text.let(f"icmp eq i{lanes.width} %lanes, -1")
-        text.when(is_full, lambda: kind.finish(text, full, pointer), lambda: kind.finish(text, results, pointer))
-        return None
-
     if kind.epilogue is None:
-        for place, value in enumerate(values):
-            row, vector = divmod(place, shape.vectors)
-            offset = row * task.out[0] + vector * lanes.width * task.out[1]
-            one(value, row, vector, text.at("%out", offset * lanes.item_bytes))
-        return
+
+        def stores(shape: Shape) -> None:
+            for place, value in enumerate(values):
+                row, vector = divmod(place, shape.vectors)
+                value = lanes.add(text, value, "zeroinitializer") if from_zero else value
+                pointer = text.at("%out", (row * task.out[0] + vector * lanes.width * task.out[1]) * lanes.item_bytes)
+                results = Results(value, "", "", "", _active(kind, shape, vector), shape.mask(vector))
+                kind.finish(text, results, pointer)
+
+        return stores(shape) if lanes.has_quick_masks else _either(text, kind, shape, stores)
     size = lanes.width * lanes.wide_bytes
     for place, value in enumerate(values):
         lanes.keep(text, text.at("%room", place * size), value, lanes.width)
@@ -200,9 +206,30 @@ def _finish(text: Text, kind: Kind, shape: Shape, values: Sequence[str], from_ze
     def line(row: str, _: Sequence[str]) -> None:
         source = text.at("%room", text.mul(row, shape.vectors * size))
         for vector in range(shape.vectors):
-            one(lanes.load(text, text.at(source, vector * size), lanes.width, wide=True), row, vector, "poison")
+            value = lanes.load(text, text.at(source, vector * size), lanes.width, wide=True)
+            value = lanes.add(text, value, "zeroinitializer") if from_zero else value
+            where = text.add("%row", row), text.add("%column", vector * lanes.width)
+
+            def told(shape: Shape, vector: int, value: str = value, where: tuple[str, str] = where) -> None:
+                kind.finish(text, Results(value, "%product", *where, _active(kind, shape, vector)), "poison")
+
+            if shape.mask(vector):
+                _either(text, kind, shape, partial(told, vector=vector))
+            else:
+                told(shape, vector)
 
     text.loop("0", str(shape.rows), 1, line)
+    return None
+
+
+def _either(text: Text, kind: Kind, shape: Shape, body: Callable[[Shape], None]) -> None:
+    """The body for a shape; where that is ragged, for the full one or the one that is not, as the run has it."""
+    if not shape.is_ragged:
+        return body(shape)
+    full = shape._replace(active=kind.lanes.width, is_ragged=False)
+    is_full = text.let(f"icmp eq i{kind.lanes.width} %lanes, -1")
+    text.when(is_full, lambda: body(full), lambda: body(shape._replace(is_ragged=False)))
+    return None
 
 
 def _accumulate(text: Text, kind: Kind, shape: Shape, totals: Totals, sums: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ def prepacked_choice(task: ProductTask, target: Target, is_folded: bool) -> Choi
     if plain.batch or task.is_computed or is_split(task) or not target.has_fma or not _gains(plain):
         return None
     width = target.lanes(plain.wide_bytes)
-    rows, vectors = register_tile(plain, target, width, 0.0)
+    rows, vectors = register_tile(plain, target, width, is_packed=True)
     panels = split(-(-plain.columns // width), vectors)
     choice = Choice("packed", "its right operand is packed beside it", plain, False, split(plain.rows, rows), panels)
     tiles = max(1, min(MOST_TILES, plain.work // WORTH_A_TILE, panels.groups))
