@@ -31,7 +31,7 @@ SHARES = {"backend": 8, "backend/native": 8}
 """There, one test of so many: these take minutes, most of them for native code that says what other folders say."""
 ELSEWHERE = {"emission", "examples", "benchmarks", "test_tooling.py"}
 """Whose few plans other tests here have, which the slow tests need not run again."""
-EMPTY = {"element", "reference", "test_maps.py"}
+EMPTY = {"element", "reference", "tensor", "test_maps.py"}
 """Where no plan runs, as the exhaustive tests find."""
 LEAST = {"op": 200, "cases": 200, "engine": 80, "neural": 100, "backend/native": 40, "test_programs.py": 5}
 """Modules that are found there, at least."""
