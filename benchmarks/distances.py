@@ -24,7 +24,7 @@ from benchmarks.distance_rows import ELEMENTS, Row, rows
 from topos import Element, Tape
 
 ENGINES = {"interpreter": "interpret", "XLA": "compile", "IREE": "iree"}
-SETTINGS = {"XLA_FLAGS": "--xla_allow_excess_precision=false"}
+SETTINGS = "--xla_allow_excess_precision=false"
 Distances = dict[str, float]
 Facts = dict[str, Any]
 
@@ -34,8 +34,9 @@ def module(row: Row, element: Element) -> Emitted:
     network, found = Tape.record(lambda tape: tuple(row.record(tape)), element)
     plan = network.entry(list(found)).lower()
     weights = network.parameters()
-    made = emitted(plan, plan._sources.payloads(weights, plan._read(weights, row.feeds).at(0)))
-    return made._replace(text=plan.emit_stablehlo(raises=row.raises))
+    payloads = plan._sources.payloads(weights, plan._read(weights, row.feeds).at(0))
+    text = plan.emit_stablehlo(raises=row.raises)
+    return emitted(plan, payloads, text, text)
 
 
 def distances(row: Row, made: Emitted, answers: list[Array]) -> Distances:

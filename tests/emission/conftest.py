@@ -4,18 +4,12 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from .engines import MANY, Engines
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
-
-
-def _module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("engines", Path(__file__).with_name("engines.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +17,15 @@ def engines() -> Iterator[object]:
     """Asked as `engines.run("compile", text, arguments)`; a test that wants them is skipped without the extra `xla`."""
     if importlib.util.find_spec("jaxlib") is None:
         pytest.skip("needs the extra xla")
-    served = _module().Engines()
+    served = Engines()
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def many(with_iree: object) -> Iterator[object]:
+    """Others like them, by which many modules are compiled together."""
+    served = Engines(MANY)
     yield served
     served.close()
 

@@ -1,12 +1,7 @@
-"""What examples and tests run, run by others: each module is parsed, verified and run, and answers alike."""
+"""What examples and drawn programs run, run by others: each module is parsed, verified and run, and answers alike."""
 
-import importlib.util
-import os
-import pickle
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from topos import Tape
 from topos.testing.programs import Program, programs
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-MOST_WORK = 300_000
-"""The reference interpreter takes a second for a million numbers."""
+from .checking import missed
+from .recording import Emitted, recording
+
+ROOT = Path(__file__).parents[2]
 SMALL: dict[str, dict[str, Any]] = {
     "chain": {},
     "dual": {},
@@ -58,41 +53,20 @@ OF_THEIR_OWN = {"dual", "element_seam"}
 """Those over an element that has no `Emittable`."""
 
 
-@pytest.fixture(scope="module")
-def recording() -> ModuleType:
-    return _module("recording")
-
-
-@pytest.fixture(scope="module")
-def conformance() -> ModuleType:
-    return _module("conformance")
-
-
-def _module(name: str, folder: Path = HERE) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, made)
-    spec.loader.exec_module(made)
-    return made
-
-
 @pytest.fixture
-def modules_of(
-    recording: ModuleType, example: Callable[[str], ModuleType], tmp_path: Path
-) -> Callable[[str], list[Any]]:
+def modules_of(example: Callable[[str], ModuleType], tmp_path: Path) -> Callable[[str], list[Emitted]]:
     """The modules of the plans that an example runs."""
 
-    def modules(name: str) -> list[Any]:
+    def modules(name: str) -> list[Emitted]:
         facts = dict(SMALL.get(name, {}))
         if "picture" in facts:
             facts["picture"] = tmp_path / facts["picture"]
-        with recording.recording() as kept:
+        with recording() as kept:
             if name in FED:
                 run_fed(example(name), tmp_path)
             else:
                 example(name).main(**facts)
-        return recording.distinct(kept)
+        return kept
 
     return modules
 
@@ -111,20 +85,6 @@ def run_fed(example: ModuleType, folder: Path) -> None:
     reader.score.forward(reader.state, {"scored": pictures})
 
 
-def missed(engines: Any, conformance: ModuleType, engine: str, modules: Sequence[Any]) -> Iterator[str]:
-    """What an engine answers otherwise, a line for each result."""
-    for module in modules:
-        if engine == "interpret" and module.work > MOST_WORK:
-            engines.run("verify", module.text)
-            continue
-        if engine == "compile" and module.is_subnormal:  # XLA takes these as zero
-            continue
-        text = module.plain if engine in ("interpret", "iree") else module.text
-        answers = engines.run(engine, text, module.arguments)
-        for line in conformance.misses(answers, module.expected, module.coarsest):
-            yield f"{module.owner} {engine}: {line}"
-
-
 def test_every_example_is_here() -> None:
     files = [file for file in (ROOT / "examples").rglob("*.py") if "\ndef main(" in file.read_text(encoding="utf-8")]
     named = {file.relative_to(ROOT / "examples").with_suffix("").as_posix() for file in files}
@@ -133,104 +93,61 @@ def test_every_example_is_here() -> None:
 
 @pytest.mark.parametrize("name", sorted(SMALL.keys() | FED))
 @pytest.mark.parametrize("engine", ["interpret", pytest.param("compile", marks=pytest.mark.slow)])
-def test_an_example_is_run_by_others(
-    engines: Any, conformance: ModuleType, modules_of: Any, engine: str, name: str
-) -> None:
+def test_an_example_is_run_by_others(engines: Any, modules_of: Any, engine: str, name: str) -> None:
     modules = modules_of(name)
     emitted = [module for module in modules if not module.refused]
     refused = [module.refused for module in modules if module.refused]
-    assert list(missed(engines, conformance, engine, emitted)) == []
+    assert missed(engines, engine, emitted) == []
     assert bool(refused) == (name in OF_THEIR_OWN)
     assert all("has no Emittable contract" in told for told in refused)
     assert emitted or name == "dual"
 
 
-def test_an_example_is_compiled(engines: Any, conformance: ModuleType, modules_of: Any) -> None:
-    assert list(missed(engines, conformance, "compile", modules_of("chain"))) == []
+def test_an_example_is_compiled(engines: Any, modules_of: Any) -> None:
+    assert missed(engines, "compile", modules_of("chain")) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["makemore/bigram", "makemore/mlp"])
-def test_an_example_is_translated(with_iree: Any, conformance: ModuleType, modules_of: Any, name: str) -> None:
-    assert list(missed(with_iree, conformance, "iree", modules_of(name))) == []
+def test_an_example_is_translated(with_iree: Any, modules_of: Any, name: str) -> None:
+    assert missed(with_iree, "iree", modules_of(name)) == []
 
 
 @pytest.mark.parametrize("engine", ["interpret", "compile", "iree"])
-def test_a_miss_is_told(
-    request: pytest.FixtureRequest, recording: ModuleType, conformance: ModuleType, engine: str
-) -> None:
+def test_a_miss_is_told(request: pytest.FixtureRequest, engine: str) -> None:
     """Of a module with another operation, another constant, or other numbers to take."""
     engines = request.getfixturevalue("with_iree" if engine == "iree" else "engines")
     network, (hidden, total) = Tape.record(
         lambda tape: ((y := (tape.parameter([[0.5, -1.0], [2.0, 0.25]]) * 0.75).tanh()), y.sum())
     )
-    with recording.recording() as kept:
+    with recording() as kept:
         network.entry([hidden, total]).lower().forward(network.parameters())
     (module,) = kept
-    assert list(missed(engines, conformance, engine, kept)) == []
+    assert missed(engines, engine, kept) == []
     for honest, wrong in (("stablehlo.tanh", "stablehlo.sine"), ("dense<0.75>", "dense<0.76>")):
         assert honest in module.text
         text = module.text.replace(honest, wrong)
-        lines = list(missed(engines, conformance, engine, [module._replace(text=text, plain=text)]))
-        assert len(lines) == 2
-        assert re.search(
-            rf"{engine}: %\d+ Tanh \[2, 2\] .*: \S+ at \[0, 0\], wants \S+, \d+ ulp away; 4 of 4", lines[0]
-        )
-        assert re.search(rf"{engine}: %\d+ Sum \[\] .*, \d+ ulp away; 1 of 1 are$", lines[1])
-    other = module._replace(arguments=[module.arguments[0] + 1])
-    assert list(missed(engines, conformance, engine, [other]))
+        told_twice(missed(engines, engine, [module._replace(text=text, plain=text)]), engine)
+    assert missed(engines, engine, [module._replace(arguments=[module.arguments[0] + 1])])
 
 
-def a_drawn_program_answers_alike(engines: Any, helpers: Any, engine: str, program: Program) -> None:
-    recording, conformance = helpers
+def told_twice(lines: list[str], engine: str) -> None:
+    """The two nodes, each with a place and how far it is away."""
+    assert len(lines) == 2
+    assert re.search(rf"{engine}: %\d+ Tanh \[2, 2\] .*: \S+ at \[0, 0\], wants \S+, \d+ ulp away; 4 of 4", lines[0])
+    assert re.search(rf"{engine}: %\d+ Sum \[\] .*, \d+ ulp away; 1 of 1 are$", lines[1])
+
+
+@settings(max_examples=40, suppress_health_check=[*HealthCheck])
+@given(program=programs())
+def test_any_drawn_program_is_interpreted(engines: Any, program: Program) -> None:
+    """Over any elements, infinities, NaN and the largest numbers among them; and its gradients."""
     tape, recorded = program.record()
     nodes = tape.nodes()
     wrt = [value for value in recorded.values if nodes[value.index].is_source and value.element is not None]
     adjoints = tape.differentiate(recorded.target, wrt).detach()
     network = tape.into_network()
     plan = network.entry(adjoints.roots()).lower()
-    with recording.recording() as kept:
+    with recording() as kept:
         plan.forward(network.parameters(), recorded.feeds)
-    assert list(missed(engines, conformance, engine, kept)) == []
-
-
-SOME = settings(max_examples=40, suppress_health_check=[*HealthCheck])
-
-
-@SOME
-@given(program=programs())
-def test_any_drawn_program_is_interpreted(
-    engines: Any, recording: ModuleType, conformance: ModuleType, program: Program
-) -> None:
-    """Over any elements, infinities, NaN and the largest numbers among them."""
-    a_drawn_program_answers_alike(engines, (recording, conformance), "interpret", program)
-
-
-FOLDERS = [
-    *("cases", "docs", "engine", "graph", "neural", "op", "testing"),
-    *("test_golden.py", "test_programs.py", "test_walkthrough.py"),
-]
-"""Where tests run plans to read their numbers. What they draw, they draw a few times."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_what_the_tests_run_is_run_by_others(
-    with_iree: Any, recording: ModuleType, conformance: ModuleType, tmp_path: Path, folder: str
-) -> None:
-    """Every module by the reference interpreter and by XLA, one of 32 by IREE, which has no `f64` functions."""
-    kept = tmp_path / "modules.pickle"
-    paths = os.pathsep.join([str(HERE), str(ROOT / "src"), str(ROOT)])
-    environment = os.environ | {"EMITTED_MODULES": str(kept), "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "recorder", "-p", "no:cacheprovider", f"tests/{folder}"]
-    subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True)
-    modules = [recording.Emitted(*held) for held in pickle.loads(kept.read_bytes())]
-    emitted = [module for module in modules if not module.refused]
-    assert len(emitted) >= LEAST.get(folder, 1)
-    assert list(missed(with_iree, conformance, "interpret", emitted)) == []
-    assert list(missed(with_iree, conformance, "compile", emitted)) == []
-    narrow = [module for module in emitted if "f64" not in module.text]
-    assert list(missed(with_iree, conformance, "iree", narrow[::32])) == []
-
-
-LEAST = {"op": 200, "cases": 100, "engine": 80, "neural": 100, "test_programs.py": 5}
+    assert missed(engines, "interpret", kept) == []
