@@ -191,7 +191,7 @@ def _tallest(target: Target) -> int:
 def register_tile(task: ProductTask, target: Target, width: int, is_packed: bool) -> tuple[int, int]:
     """(rows, vectors) of the register tile that takes the fewest cycles over this shape, the edges included."""
     all_vectors = -(-task.columns // width)
-    # Lines of a panel are fetched ahead beside being read; a line of the left operand costs more where it is read as it lies.
+    # Lines of a panel are fetched ahead beside being read; those of the left operand cost more where read in place.
     fetches, lines = (1 + width * task.wide_bytes / LINE, 0.0) if is_packed else (1.0, 0.06)
     # The right operand comes from L2, at less than half a vector a cycle, unless L1 holds all of it.
     far = 2.25 if min(BLOCK, task.terms) * task.columns * task.wide_bytes > _NEAR_BYTES else 0.0
