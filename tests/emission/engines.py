@@ -22,7 +22,6 @@ MANY = (
     " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
 """So are many, rounded where the text says so: by XLA's emitters of single operations, in a fifth of the time."""
-"""Many modules are: by the emitters of single operations, in a third of the time."""
 
 
 class Engines:

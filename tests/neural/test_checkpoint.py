@@ -9,7 +9,6 @@ import pytest
 
 from topos import (
     CheckpointError,
-    Network,
     State,
     Tape,
     Tensor,
@@ -21,21 +20,7 @@ from topos import (
 )
 from topos.testing import assert_same_bits
 
-W = np.arange(12, dtype=np.float32).reshape(4, 3)
-B = np.array([1, 2, 3, 4], np.float32)
-
-
-def model() -> tuple[Network, Any]:
-    return Tape.record(
-        lambda tape: {"w": tape.parameter(np.zeros((4, 3)), name="w"), "b": tape.parameter([0] * 4, name="b")}
-    )
-
-
-def raised(call: Callable[[], Any]) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        call()
-    return str(caught.value)
-
+from .checkpointed import B, W, model, raised
 
 # strict
 

@@ -48,7 +48,11 @@ class Linear(Module):
         return self.narrowed(x, 0, None)
 
     def narrowed(self, x: Value, start: int, count: int | None) -> Value:
-        """Some outputs alone, `count` from `start`, with the bits that they have among all of them."""
+        """Some outputs alone, `count` from `start`, with the bits that they have among all of them.
+
+        `[..., inputs]` to `[..., count]`; without a count to all `outputs`. Raises `ShapeError` for others than there
+        are.
+        """
         weight = self.resolve(self.weight, like=x)
         expect_width(self.refusal, x, weight.shape[0])
         y = flat(x) @ (weight if count is None else weight.narrow(1, start, count))

@@ -102,6 +102,20 @@ def test_small_texts_share_objects(monkeypatch, processors):
     assert (called(few, "f3", 0), called(few, "another", 0)) == (2, 8)
 
 
+def test_objects_that_define_the_same_function_are_loaded_together():
+    """As two processes may leave them in one cache, where each made one text together with another one."""
+    texts = [adding(at, f"shared{at}") for at in range(3)]
+    wanted = [emission.Wanted(text, compiler._key(text, target.current()), "some") for text in texts]
+    both = [
+        llvm.ask(lambda other=other: emission.emitted([wanted[0], other], target.current(), 0)) for other in wanted[1:]
+    ]
+    assert both[0] != both[1]
+    for one, content in zip(wanted, (both[0], *both), strict=True):
+        assert llvm.ask(lambda one=one, content=content: compiler._remember(one.key, content))
+    library = compiled(texts)
+    assert [called(library, f"shared{at}", 10) for at in range(3)] == [10, 11, 12]
+
+
 def test_one_text_that_is_refused_refuses_all():
     refused = "LLVM refuses a text without functions: LLVM IR parsing error"
     with pytest.raises(CompilationError, match=refused):

@@ -36,8 +36,7 @@ def absorb(
 def _is_free(given: Draft, taker: Draft, kept: Collection[int], readers: Readers, allowed: set[int]) -> bool:
     if not given.is_loop or given.axis is not None or given.shape != taker.shape or not taker.is_columns():
         return False
-    short = len(given.rows) + len(taker.rows) <= MOST_ROWS
-    return short and all(row not in kept and readers.homes(row) <= allowed for row in given.rows)
+    return _has_room(given, taker) and all(row not in kept and readers.homes(row) <= allowed for row in given.rows)
 
 
 def walk_once(placement: Placement, spec: Spec, views: Mapping[int, View]) -> None:
@@ -58,5 +57,5 @@ def walk_once(placement: Placement, spec: Spec, views: Mapping[int, View]) -> No
         walked |= {(base, draft.shape, draft.axis): home for base in large}
 
 
-def _has_room(given: Draft, further: Draft) -> bool:
-    return len(given.rows) + len(further.rows) <= MOST_ROWS
+def _has_room(one: Draft, other: Draft) -> bool:
+    return len(one.rows) + len(other.rows) <= MOST_ROWS

@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
 
 
 def joined(texts: Sequence[Wanted]) -> str:
-    """One module of some texts: each of one alone, or what is declared once and then all functions."""
+    """One module of some texts: one as it stands, several as what they declare, each line once, and their functions."""
     if len(texts) == 1:
         return texts[0].text
     declared = dict.fromkeys(line for wanted in texts for line in wanted.declared() or ())

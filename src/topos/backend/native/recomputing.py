@@ -22,7 +22,7 @@ from topos.op import Elementwise
 from topos.shape import Shape
 
 LEAST = 1 << 5
-"""Numbers of a row that is worked out again: fewer are a register or two, which cost nothing to store."""
+"""Numbers of a row that is not stored, or not read twice: fewer are a register or two, which cost nothing."""
 MOST_AGAIN = 8
 """Rows that are worked out again for one reader."""
 WRITTEN = 2

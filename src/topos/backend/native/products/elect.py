@@ -21,12 +21,15 @@ _CROSSING_BYTES = 64 << 10
 _STREAM_BYTES = 256
 _WORTH_A_SHAPE = 200.0
 _CROWDED_BYTES = 32 << 10
-_NEAR_BYTES = 24 << 10  # a right operand below this stays in L1, beside what else is there
+_NEAREST_BYTES = 24 << 10  # a right operand below this stays in L1, beside what else is there
 _GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for all
 _FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
-_MEMORY_BYTES = 32  # what memory brings in those four cycles
-_MANY_PRODUCTS = 4
-_VAST_BYTES, _VAST_COLUMNS = 4 << 20, 1024
+_MEMORY_BYTES = 32  # what memory brings in the four cycles that one term of a chain takes
+_MANY_PRODUCTS = 4  # of a batch: tiles enough, so that no line is cut for more of them
+_VAST_BYTES, _VAST_COLUMNS = (
+    4 << 20,
+    1024,
+)  # of a left operand on many pages, and columns for which it is read over and over
 _DOTS = 256
 _DOTS_FAR_BYTES = 8 << 20
 _SUMS_OF_FEW_BYTES = 6 << 10  # for each line that is read beside others: half of L1, of four
@@ -194,7 +197,7 @@ def register_tile(task: ProductTask, target: Target, width: int, is_packed: bool
     # Lines of a panel are fetched ahead beside being read; those of the left operand cost more where read in place.
     fetches, lines = (1 + width * task.wide_bytes / LINE, 0.0) if is_packed else (1.0, 0.06)
     # The right operand comes from L2, at less than half a vector a cycle, unless L1 holds all of it.
-    far = 2.25 if min(BLOCK, task.terms) * task.columns * task.wide_bytes > _NEAR_BYTES else 0.0
+    far = 2.25 if min(BLOCK, task.terms) * task.columns * task.wide_bytes > _NEAREST_BYTES else 0.0
 
     def cycles(tile: tuple[int, int]) -> float:
         row_groups, panels = split(task.rows, tile[0]), split(all_vectors, tile[1])

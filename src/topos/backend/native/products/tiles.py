@@ -15,6 +15,7 @@ _LARGE_TILE = 8_000_000  # multiply-adds: a tenth of a millisecond, which a thre
 _MORE_TILES = 16  # where they are as large
 _MANY_TILES = 64  # of work so large that a tile's share of the right operand would leave L2
 _BARRIER = 400_000  # multiply-adds in the time that one more kernel costs
+_RESIDENT = 75 / 128  # of what L2 holds: the part that stays while the rest is read and written past it
 _WORKED_OUT = 16  # multiply-adds in the time in which a number is worked out and packed
 
 
@@ -62,7 +63,7 @@ def _splits(choice: Choice, tiles: int) -> Iterator[Choice]:
 
 def _cost(choice: Choice, target: Target) -> float:
     """The time relative to that of the multiply-adds alone."""
-    resident_bytes = target.near_bytes * 75 // 128
+    resident_bytes = int(_RESIDENT * target.near_bytes)
     task, row_tiles, column_tiles = choice.task, choice.row_tiles, choice.column_tiles
     longest = -(-choice.rows.groups // row_tiles) * -(-choice.panels.groups // column_tiles)
     cost = longest * row_tiles * column_tiles / (choice.rows.groups * choice.panels.groups)
