@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from topos.element import Element
+from topos.element.built_in import BUILT_IN
 from topos.element.element import Array
 from topos.errors import ElementError, FeedError, KinshipError, ShapeError, restated
 from topos.graph import Symbol
@@ -18,7 +19,6 @@ from topos.tensor import Tensor
 from topos.tensor.memory import owned
 from topos.tensor.payload import as_array, rounded
 from topos.tensor.selection import checked_ids
-from topos.tensor.work import BUILT_IN
 
 same_extents = tuple.__eq__
 """Of two shapes, or of a shape and an array's: a third of the time that `Shape` takes to compare with anything."""

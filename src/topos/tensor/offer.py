@@ -12,10 +12,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from topos.element import Element
+from topos.element.built_in import BUILT_IN
 from topos.element.element import Array
 from topos.op import NEG, Indexing, MatMul, Opcode
 from topos.shape import Shape
-from topos.tensor.work import BUILT_IN, Step, Work, step_ns
+from topos.tensor.work import Step, Work, step_ns
 
 if TYPE_CHECKING:
     from topos.tensor.tensor import Tensor

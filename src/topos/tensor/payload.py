@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from topos.element import Element, bf16, f32, f64
+from topos.element.built_in import BUILT_IN
 from topos.element.element import Array
 from topos.element.machine import check_arithmetic
 from topos.errors import ElementError
@@ -59,7 +60,7 @@ def number_of(payload: Any, element: Element) -> Array | None:
 
     Rules say the same few numbers at every step, and to read one costs twice what an instruction does.
     """
-    if type(payload) is not float and type(payload) is not int or element not in _BUILT_IN:
+    if type(payload) is not float and type(payload) is not int or element not in BUILT_IN:
         return None
     return _number(payload, payload == 0 and repr(payload), element)
 
@@ -118,7 +119,6 @@ def _check_integers(numbers: Any, element: Element) -> None:
             element.admit(as_array(number))
 
 
-_BUILT_IN = frozenset((f32, f64, bf16))
 _LISTS = (list, tuple, deque, UserList)
 EXACT = 256
 """Up to here every built-in element holds every integer."""

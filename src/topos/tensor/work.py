@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from topos.element import Element, bf16, f32, f64
+from topos.element.built_in import BUILT_IN
 from topos.element.element import Array
 from topos.op import (
     Cast,
@@ -27,9 +28,6 @@ from topos.op.kinds import ByKind
 from topos.op.maps import Sqrt
 from topos.shape import Shape
 from topos.tensor.evaluate import Operand, kernel_of
-
-BUILT_IN = frozenset((f32, f64, bf16))
-"""The elements that native kernels may read."""
 
 
 class Source(Operand, Protocol):

@@ -257,7 +257,7 @@ def test_small_work_loads_nothing() -> None:
 
 def test_elements_that_are_offered_have_a_native_reading() -> None:
     from topos.backend.native.reading import has_arithmetic
-    from topos.tensor.work import BUILT_IN
+    from topos.element.built_in import BUILT_IN
 
     assert {f32, f64, bf16} == BUILT_IN
     assert all(has_arithmetic(element) for element in BUILT_IN)

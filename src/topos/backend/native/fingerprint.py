@@ -18,9 +18,9 @@ from topos.backend.native import cache
 from topos.backend.native.compiler import circumstances
 from topos.backend.native.target import Target
 from topos.element import Element
+from topos.element.built_in import BUILT_IN
 from topos.graph.spec import Spec
 from topos.op import Leaf, Opcode
-from topos.tensor.work import BUILT_IN
 
 
 class _Nameless(Exception):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topos.element import Element, f32, f64
+from topos.element.built_in import BUILT_IN
 from topos.op import Cast, MatMul, MaxAlong, Opcode, Reduction, Scatter
-from topos.tensor.work import BUILT_IN
 
 
 def has_arithmetic(element: Element) -> bool:

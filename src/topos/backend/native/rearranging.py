@@ -8,6 +8,7 @@ from typing import NamedTuple
 from topos.backend.native.arrangement import Arrangement, arrangement
 from topos.backend.native.placement import Placement
 from topos.backend.native.views import View, dense, dense_strides, moved
+from topos.element.built_in import BUILT_IN
 from topos.engine.liveness import volume
 from topos.graph.spec import Row, Spec
 from topos.op import LEAF, Cast, Elementwise, Fold, LogSoftmax, Movement, Opcode, Pad
@@ -16,7 +17,6 @@ from topos.op.movement import Reshape
 from topos.op.reduction import AlongAxis
 from topos.shape import Shape
 from topos.tensor import Tensor
-from topos.tensor.work import BUILT_IN
 
 
 class _Option(NamedTuple):

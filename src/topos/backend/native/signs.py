@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topos.element import Element, bf16, f32, f64
+from topos.element.built_in import BUILT_IN
 from topos.graph.spec import Spec
 from topos.op import Cast, Fold, Gather, MatMul, Movement, Pad, Scatter, Sum, SumAlong
 from topos.op.elementwise import Add, Maximum, Mul, Select, Step, Stop, Sub
 from topos.op.maps import ErfDerivative, Exp, Sqrt
 from topos.op.reduction import MaxAlong
 from topos.tensor import Tensor
-from topos.tensor.work import BUILT_IN
 
 _EITHER = (Add,)
 _FIRST = (Sub, Sqrt, Stop, Movement, Gather)
