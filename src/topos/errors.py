@@ -33,7 +33,7 @@ class ElementError(ToposError, TypeError):
 
 
 class RecordedError(ToposError, TypeError):
-    """A question only a computed value can answer (`bool`, `float`, `<`), put to a recorded one."""
+    """A question only a computed value can answer (`bool`, `float`, `<`), put to a recorded one; or no operand."""
 
 
 class SealedError(ToposError):

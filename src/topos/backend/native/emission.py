@@ -31,7 +31,7 @@ _MOST_THREADS = 8
 _MODULE_BYTES = 16 << 10
 """Of text: beyond, what a module takes beside its functions is little."""
 _SLICE_S = 0.25
-"""How long LLVM is busy at a time: what a fork and the end of the process wait for, beside one text."""
+"""How long LLVM is busy at a time: what a fork and the end of the process wait for, beside one module."""
 
 
 class CompilationError(ToposError):
