@@ -69,11 +69,11 @@ def noted(
 
     To interpret the plan is left for later, where nobody counts who computes what.
     """
-    left = () if all(map(_is_finite, values.values())) else FINITE
     try:
         raised = emit()
         if not _is_new(raised, seen):
             return None
+        left = () if all(map(_is_finite, values.values())) else FINITE
         text, plain = (emit(raises=[one for one in some if one not in left]) for some in (RAISES, INTERPRETED))
     except Exception as error:
         return partial(Emitted, refused=f"{type(error).__name__}: {error}")
@@ -102,7 +102,10 @@ def _copy(plan: Plan, row: int, tensor: Tensor) -> Tensor:
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    return tensor.ids is not None or bool(np.isfinite(tensor.numpy()).all())
+    if tensor.ids is not None:
+        return True
+    array = tensor.numpy()
+    return array.dtype.names is not None or bool(np.isfinite(array).all())
 
 
 def _is_subnormal(array: np.ndarray) -> bool:
