@@ -80,7 +80,7 @@ LIMITS: Mapping[str, Sequence[int]] = {
     "products.tiles._LARGE_TILE": (1, 8_000_000),
     "products.tiles._BARRIER": (1, 400_000),
     "products.tiles._WORKED_OUT": (1, 16),
-    "target.NEAR_BYTES": (1 << 9, 1 << 20),
+    "target.SECOND_CACHE_BYTES": (1 << 9, 1 << 20),
 }
 """Whole numbers that decide how a plan is made and change no bit, each with values to try; the last is its own."""
 

@@ -305,7 +305,7 @@ def test_a_vast_left_operand_is_packed_too(element: str, target: str, monkeypatc
     elect = importlib.import_module("topos.backend.native.products.elect")
     for name in ("_VAST_BYTES", "_VAST_COLUMNS", "_RESIDENT_BYTES"):
         monkeypatch.setattr(elect, name, 1)
-    monkeypatch.setattr("topos.backend.native.target.NEAR_BYTES", 1 << 12)
+    monkeypatch.setattr("topos.backend.native.target.SECOND_CACHE_BYTES", 1 << 12)
     monkeypatch.setattr(compiler, "_CACHE", {})
     elect.elect.cache_clear()
     for shape in ((45, 36, 130), (61, 1030, 90)):

@@ -17,7 +17,7 @@ _LEVELS = {
     "x86-64-v4": "avx512f avx512bw avx512cd avx512dq avx512vl",
 }
 
-NEAR_BYTES = 1 << 20
+SECOND_CACHE_BYTES = 1 << 20
 """What the second cache of a core holds at least: half of it where vectors are those of AVX."""
 
 # What the probe computes: a vector wider than any register, whose instructions name the registers used.
@@ -67,9 +67,9 @@ class Target(NamedTuple):
         return 32 if self.vector_bytes == 64 or (self.vector_bytes == 16 and self.has_fma) else 16
 
     @property
-    def near_bytes(self) -> int:
+    def second_cache_bytes(self) -> int:
         """What the second cache of a core holds, at least, of most processors with such vectors."""
-        return NEAR_BYTES // 2 if self.vector_bytes == 32 else NEAR_BYTES
+        return SECOND_CACHE_BYTES // 2 if self.vector_bytes == 32 else SECOND_CACHE_BYTES
 
     def lanes(self, item_bytes: int) -> int:
         """How many numbers of a size fill one register."""

@@ -129,7 +129,7 @@ def elect_stage(task: ProductTask, target: Target, is_cut: bool = False) -> Choi
 def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:
     """The first kind whose condition holds for a form, in one tile of work."""
     width = target.lanes(best.wide_bytes)
-    resident_bytes = _RESIDENT_BYTES if target.vector_bytes == LINE else target.near_bytes
+    resident_bytes = _RESIDENT_BYTES if target.vector_bytes == LINE else target.second_cache_bytes
     shape = _Shape(best, width, _tallest(target), target.has_fma, resident_bytes)
     kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
     if best.is_computed and kind not in ("zeros", "packed"):

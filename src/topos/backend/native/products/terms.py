@@ -21,8 +21,8 @@ _FEW_RESULTS, _MANY_BLOCKS = 16, 64
 _MOST_RESULTS = 1 << 17
 _NARROW = 128  # rows or columns up to which the other operand is better read once, whole lines of it, than by tiles
 _MOST_BYTES = 16 << 20  # of totals that wait
-_FEW_ROWS = 4
-_WHOLE_BLOCKS = 4
+_FEW_ROWS = 4  # up to which multiply-adds take less time than memory
+_WHOLE_BLOCKS = 4  # fewer are too few to share out
 _LINE_BYTES = 1 << 10, 32 << 10  # of lines that are long enough to be streamed, and too short to be cut
 
 
@@ -31,7 +31,7 @@ def is_split(task: ProductTask) -> bool:
     results, blocks = task.rows * task.columns, -(-task.terms // BLOCK)
     if task.batches != 1 or not 0 < results <= _MOST_RESULTS or room_bytes(task) > _MOST_BYTES:
         return False
-    if any(map(_is_streamed, (task, turned(task)))):
+    if any(map(_takes_whole_blocks, (task, turned(task)))):
         return True
     narrow = min(task.rows, task.columns)
     if narrow > 4:
@@ -39,7 +39,7 @@ def is_split(task: ProductTask) -> bool:
     return results <= _FEW_RESULTS and blocks >= _MANY_BLOCKS
 
 
-def _is_streamed(task: ProductTask) -> bool:
+def _takes_whole_blocks(task: ProductTask) -> bool:
     """Whether few rows read whole blocks of a matrix, each from end to end.
 
     Of lines cut among tiles, what the hardware fetches ahead is mostly another tile's.

@@ -22,7 +22,7 @@ _WORKED_OUT = 16  # multiply-adds in the time in which a number is worked out an
 def shared_out(choice: Choice, target: Target) -> Choice:
     """The choice with its tiles: over the batch first, then in the way that costs least."""
     width = target.lanes(choice.task.wide_bytes)
-    chunk_bytes = target.near_bytes // 2  # what is packed of the right operand at once: it stays in L2
+    chunk_bytes = target.second_cache_bytes // 2  # what is packed of the right operand at once: it stays in L2
     block_bytes = choice.panels.groups * choice.panels.largest * width * choice.depth * choice.task.wide_bytes
     most = max(MOST_TILES, min(_MORE_TILES, choice.task.work // _LARGE_TILE))
     most = max(most, block_bytes // chunk_bytes) if choice.packs_right else most
@@ -63,7 +63,7 @@ def _splits(choice: Choice, tiles: int) -> Iterator[Choice]:
 
 def _cost(choice: Choice, target: Target) -> float:
     """The time relative to that of the multiply-adds alone."""
-    resident_bytes = int(_RESIDENT * target.near_bytes)
+    resident_bytes = int(_RESIDENT * target.second_cache_bytes)
     task, row_tiles, column_tiles = choice.task, choice.row_tiles, choice.column_tiles
     longest = -(-choice.rows.groups // row_tiles) * -(-choice.panels.groups // column_tiles)
     cost = longest * row_tiles * column_tiles / (choice.rows.groups * choice.panels.groups)
