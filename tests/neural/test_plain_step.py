@@ -20,6 +20,7 @@ from topos.element import Element
 from topos.graph import table as tables
 from topos.neural import plain_step, plans
 from topos.neural.facts import reads_of
+from topos.op import Composites
 from topos.testing import assert_same_bits
 
 SHAPES = ((), (5,), (33, 40), (2, 3, 4), (0, 3))
@@ -395,6 +396,47 @@ def test_a_name_that_comes_to_be_found_elsewhere() -> None:
         found = parameters.step(parameters, plain).payloads()
         assert_same_bits(found, [t - inner * t for t in parameters.payloads() if t is not None])
     assert reads_of(rule) is None
+
+
+@pytest.mark.parametrize("kind, name", [(Tensor, "__rmul__"), (Composites, "__rmul__"), (Composites, "tanh")])
+def test_a_method_of_tensors_that_is_replaced(kind: type, name: str, planned: list[bool]) -> None:
+    def run(walked: bool) -> list[Any]:
+        with pytest.MonkeyPatch.context() as patch:
+            other = lambda tensor, *operands: tensor + tensor  # noqa: E731
+            change = lambda at: patch.setattr(kind, name, other, raising=False) if at == 4 else None  # noqa: E731
+            return steps(lambda: lambda w, g: w - 0.5 * g.tanh(), change, walked)
+
+    found, expected = run(False), run(True)
+    assert_same_bits(found, expected)
+    assert planned == [False, True, True, True, False, False, False, False]
+    with pytest.raises(AssertionError):
+        assert_same_bits(expected[4], expected[3])
+
+
+class Counting(dict[str, Any]):
+    """A namespace with another number at every look."""
+
+    looks = 0
+
+    def __getitem__(self, name: str) -> Any:
+        self.looks += name == "LOOKS"
+        return float(self.looks) if name == "LOOKS" else dict.__getitem__(self, name)
+
+
+@pytest.mark.parametrize("is_around", [True, False])
+def test_a_namespace_of_its_own_kind_is_not_looked_into(is_around: bool) -> None:
+    space = Counting(LOOKS=1.0)
+    around: Any = space if is_around else {"__builtins__": space}
+    code = (lambda w, g: w - LOOKS * g).__code__  # type: ignore[name-defined]  # noqa: F821
+    assert reads_of(types.FunctionType(code, around)) is None
+    assert space.looks == 0
+
+
+def test_a_module_that_makes_up_names() -> None:
+    module = types.ModuleType("topos")
+    module.__getattr__ = lambda name: random.random()  # type: ignore[method-assign]
+    assert reads_of(lambda w, g: w - module.RATE * g) is None
+    assert reads_of(lambda w, g: topos.where(w, w, g)) is not None
 
 
 # what cannot be shown to be the same is asked at every step

@@ -9,6 +9,7 @@ in place, has no such value.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Hashable, Mapping
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 
 from topos.element import bf16, f32, f64
 from topos.graph import Symbol
-from topos.neural.pure import around, is_pure, names_of
+from topos.neural.pure import around, is_as_made, is_pure, names_of
 
 if TYPE_CHECKING:
     from topos.neural.optimizer import Optimizer
@@ -81,6 +82,8 @@ class _Reading:
 
     def whole(self, note: Callable[..., None], *what: Any) -> Reads | None:
         """What `note(*what)` reads; `None` where something cannot be followed."""
+        if not is_as_made():
+            return None
         try:
             note(*what)
             if self._spaces:
@@ -144,7 +147,7 @@ class _Reading:
             self.found.append(self._functions[key])
             return
         names = names_of(found.__code__)
-        if names is None:
+        if names is None or {type(found.__globals__), type(found.__builtins__)} != {dict}:  # others may answer anything
             raise _Unknown
         self._functions[key] = len(self._functions)
         self.found.append(found.__code__)
@@ -165,7 +168,7 @@ class _Reading:
         before = -1
         while before != (before := len(self._seen) + len(self._names) + len(self._spaces)):
             for place, space in list(self._spaces.items()):
-                if "__getattr__" in space and space.get("__name__") != "topos":  # which makes up nothing
+                if "__getattr__" in space and space is not vars(sys.modules["topos"]):  # which makes up nothing
                     raise _Unknown
                 for name in list(self._names):
                     if name in space and (place, name) not in self._seen:

@@ -11,6 +11,8 @@ from types import BuiltinFunctionType, CodeType
 from typing import Any, NamedTuple
 
 from topos.op import concat, einsum, stack, where
+from topos.shape import Shape
+from topos.tensor import Tensor
 
 _PYTHON = (
     "abs all any bool dict enumerate float int len list map max min range reversed round set sorted str sum super"
@@ -24,6 +26,8 @@ _MORE = frozenset(
 """What writes; and what could tell a value from a tensor: by an error that it answers, by its class, by which it is."""
 _STATES = frozenset(("mark", "reset", "tables", "_slots"))
 """What a recording, or an optimizer, says of itself."""
+_MADE = {kind: dict(vars(kind)) for kind in (*Tensor.__mro__[:-1], Shape)}
+"""What a rule calls without saying so in its module: the operators and methods of what it is given."""
 
 
 class Names(NamedTuple):
@@ -62,6 +66,11 @@ def is_pure(found: Any) -> bool:
         return found.__self__ is math
     is_error = isinstance(found, type) and issubclass(found, Exception)
     return is_error and found.__module__.partition(".")[0] in ("builtins", "topos")
+
+
+def is_as_made() -> bool:
+    """Whether tensors and shapes have the methods that they came with: a recorded value has no others."""
+    return all(vars(kind) == made for kind, made in _MADE.items())
 
 
 def around(function: Any, name: str) -> Any:

@@ -65,8 +65,10 @@ class Library:
 def compiled(texts: str | Iterable[str], target: Target | None = None) -> Library:
     """The texts as one library: each compiled, or taken from this process or the cache on disk, then loaded together.
 
-    A function may call one of another text by declaring it. Equal texts count once. Asked for the same again, by any
-    thread, while the library is alive, the answer is the same library.
+    A function may call one of another text by declaring it. Equal texts count once. A name stands for one text in the
+    cache too, as that of a `Kernel` does: an object may hold more functions than are asked for.
+
+    Asked for the same again, by any thread, while the library is alive, the answer is the same library.
     """
     target = current() if target is None else target
     texts = tuple(dict.fromkeys([texts] if isinstance(texts, str) else texts))
