@@ -77,3 +77,8 @@ def around(function: Any, name: str) -> Any:
     """What a function finds in its module, or in Python's own."""
     space = function.__globals__
     return space[name] if name in space else function.__builtins__[name]
+
+
+def has_plain_spaces(function: Any) -> bool:
+    """Whether what is around a function lies in dictionaries; a mapping of another class may answer anything."""
+    return type(function.__globals__) is dict and type(function.__builtins__) is dict
