@@ -24,6 +24,11 @@ TOGETHER, LINES = 16, 600
 FOREIGN = re.compile(r"f64|bf16|stablehlo\.(sine|cosine|power|reduce_window)\b")
 """What is left out of what IREE runs: it has no functions of `f64`, links `bf16` on some processors alone, does
 not take every pool, and is wrong in the others (docs/emission.md)."""
+ORDERED = re.compile(
+    r"test_(c21_fused_multiply|c30_long_sums|c31_large_terms|c32_broadcast_views)|test_instructions.py::test_shapes\[long-f64\]"
+)
+"""Tests whose numbers show in which order a sum is made, or where it overflows: the interpreter and IREE have orders of
+their own, so these are verified there, and compared with what XLA answers alone."""
 REFUSALS = [
     r"has no Emittable contract",
     r"is \w+ in memory, which \w+ is not",
@@ -98,16 +103,18 @@ class Checks:
             self._refuse(module)
             return
         self.counts["modules"] += 1
-        self.wrong += missed(self._engines, "interpret", [module], self._most_work)
+        is_ordered = ORDERED.search(module.owner) is not None
+        self.wrong += missed(self._engines, "verify" if is_ordered else "interpret", [module], self._most_work)
         if module.untried:
             self.counts["verified alone"] += 1
             return
         if module.raised not in ("", module.text):
             self.wrong += missed(self._engines, "verify", [module])
-        self.counts["interpreted"] += module.work <= self._most_work
+        self.counts["interpreted"] += module.work <= self._most_work and not is_ordered
         if (lines := module.text.count("\n")) <= LONGEST:
             self._compile(module, lines)
-        if module.work <= MOST_WORK and not module.is_subnormal and not FOREIGN.search(module.text):
+        is_taken = not (is_ordered or module.is_subnormal or FOREIGN.search(module.text))
+        if module.work <= MOST_WORK and is_taken:
             self._translate(module)
 
     def finish(self) -> None:

@@ -97,21 +97,20 @@ class Emission:
 
     def _take(self, seat: int, end: float) -> None:
         try:
-            while time.perf_counter() < end and not self._errors:
-                texts, began = self._next(), time.perf_counter()
+            while (began := time.perf_counter()) < end and not self._errors and (texts := self._next()):
                 content = emitted(texts, self._target, seat)
                 elapsed_s = (time.perf_counter() - began) / len(texts)
                 for wanted in texts:
                     self._objects[wanted.key] = content
                     counts.count(counts.COLD, wanted.what, elapsed_s)
-        except IndexError:
-            return
         except BaseException as error:
             self._errors.append(error)
 
     def _next(self) -> list[Wanted]:
-        """The longest text that is left, and small ones after it in its module, up to a thread's share of all."""
+        """The longest text left, and small ones after it, up to a module or a thread's share of all; or none."""
         with self._choosing:
+            if not self.left:
+                return []
             texts = [self.left.popleft()]
             held = len(texts[0].text)
             share = (held + sum(len(wanted.text) for wanted in self.left)) // self._seats

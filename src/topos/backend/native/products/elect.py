@@ -26,10 +26,8 @@ _GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for 
 _FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
 _MEMORY_BYTES = 32  # what memory brings in the four cycles that one term of a chain takes
 _MANY_PRODUCTS = 4  # of a batch: tiles enough, so that no line is cut for more of them
-_VAST_BYTES, _VAST_COLUMNS = (
-    4 << 20,
-    1024,
-)  # of a left operand on many pages, and columns for which it is read over and over
+_VAST_BYTES = 4 << 20  # of a left operand on many pages,
+_VAST_COLUMNS = 1024  # and columns for which it is read over and over
 _DOTS = 256
 _DOTS_FAR_BYTES = 8 << 20
 _SUMS_OF_FEW_BYTES = 6 << 10  # for each line that is read beside others: half of L1, of four
