@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -26,7 +27,12 @@ _made: list[str] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """All workers of a session share a cache of compiled code, which is not the user's own."""
+    """All workers of a session share a cache of compiled code, which is not the user's own; Ctrl-C interrupts them.
+
+    A shell has what it starts in the background ignore Ctrl-C, and so would all processes that tests start.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TOPOS_CACHE" not in os.environ:
         _made.append(tempfile.mkdtemp(prefix="topos-tests-"))
         os.environ["TOPOS_CACHE"] = _made[0]

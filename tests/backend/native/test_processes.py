@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -62,10 +62,34 @@ MADE = """
 RUN = PLAN + "    assert call() == oracle()\n" + MADE
 
 Script = Callable[..., str]
+Begin = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def scripts() -> Callable[..., list[subprocess.CompletedProcess[str]]]:
+def begin() -> Iterator[Begin]:
+    """Begins a process; whatever becomes of the test, none outlives it."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(text: str, **environment: str) -> subprocess.Popen[str]:
+        begun.append(
+            subprocess.Popen(
+                [sys.executable, "-u", "-c", textwrap.dedent(text)],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def scripts(begin: Begin) -> Callable[..., list[subprocess.CompletedProcess[str]]]:
     """Runs Python in several processes at once."""
 
     def run(texts: Sequence[str], **environment: str) -> list[subprocess.CompletedProcess[str]]:
@@ -77,16 +101,6 @@ def scripts() -> Callable[..., list[subprocess.CompletedProcess[str]]]:
         return done
 
     return run
-
-
-def begin(text: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-u", "-c", textwrap.dedent(text)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 # First calls ---------------------------------------------------------------------------------------------------------
@@ -332,7 +346,7 @@ def ended(
 @pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_killed_during_a_compilation(script: Script, own_cache: Path, number: int) -> None:
+def test_killed_during_a_compilation(begin: Begin, script: Script, own_cache: Path, number: int) -> None:
     """It ends soon and with the status of the signal; what it had put into the cache is whole, and the rest follows."""
     text = (
         PLAN + LONG + "    plan = long().lower()\n    print('compiling')\n    plan.prepare()\n    print('compiled')\n"
@@ -342,12 +356,12 @@ def test_killed_during_a_compilation(script: Script, own_cache: Path, number: in
     assert status == -number
     assert out == ""
     assert ("KeyboardInterrupt" in told) == (number == signal.SIGINT)
-    assert took_s < 10  # the kernel that LLVM is at is finished
+    assert took_s < 30  # the kernel that LLVM is at is finished
     left = [path.stem for path in own_cache.iterdir() if path.suffix != ".unfinished"]
     assert left
     assert all(Cache(own_cache).get(key) for key in left)
-    compiled = int(script(RUN).split()[0])
-    assert script(RUN) == f"0 {compiled}\n"
+    all_of_it = sum(map(int, script(RUN).split()))  # some of it may be there already
+    assert script(RUN) == f"0 {all_of_it}\n"
 
 
 @pytest.mark.exhaustive
@@ -383,7 +397,7 @@ RUNNING = """
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_killed_during_a_run(number: int) -> None:
+def test_killed_during_a_run(begin: Begin, number: int) -> None:
     status, out, told, took_s = ended(begin(PLAN + RUNNING, TOPOS_THREADS="4"), "running", number)
     assert (status, out) == (-number, "")
     assert ("KeyboardInterrupt" in told) == (number == signal.SIGINT)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -211,18 +211,28 @@ def test_a_script_ends_a_single_process_as_it_likes(tmp_path: Path) -> None:
     ]
 
 
-def apart(file: str, *options: str) -> list[subprocess.Popen[str]]:
-    """Two launchers of a process each, as two hosts would run them."""
+@pytest.fixture
+def apart() -> Iterator[Callable[..., list[subprocess.Popen[str]]]]:
+    """Starts two launchers of a process each, as two hosts would run them; neither outlives the test."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    common = ["--processes", "2", "--here", "1", "--devices", "2", "--address", "127.0.0.1", *options]
+    common = [*TOPOS, "--processes", "2", "--here", "1", "--devices", "2", "--address", "127.0.0.1"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    meeting = ["--coordinator", f"127.0.0.1:{port}"]
-    return [subprocess.Popen([*TOPOS, *common, *meeting, "--first", str(rank), file], **pipes) for rank in (0, 1)]
+    begun: list[subprocess.Popen[str]] = []
+
+    def apart(file: str, *options: str) -> list[subprocess.Popen[str]]:
+        meeting = [*options, "--coordinator", f"127.0.0.1:{port}"]
+        begun.extend(subprocess.Popen([*common, *meeting, "--first", str(rank), file], **pipes) for rank in (0, 1))
+        return begun
+
+    yield apart
+    for launcher in begun:
+        launcher.kill()
+        launcher.communicate()
 
 
-def test_two_launchers_meet(tmp_path: Path) -> None:
+def test_two_launchers_meet(apart: Callable[..., list[subprocess.Popen[str]]], tmp_path: Path) -> None:
     text = """
 print(executable.advance(state, {"x": np.ones(8)}, steps=2).of(loss).tolist())
 """
@@ -233,7 +243,9 @@ print(executable.advance(state, {"x": np.ones(8)}, steps=2).of(loss).tolist())
 
 
 @posix
-def test_a_launcher_hears_of_a_failure_elsewhere(tmp_path: Path) -> None:
+def test_a_launcher_hears_of_a_failure_elsewhere(
+    apart: Callable[..., list[subprocess.Popen[str]]], tmp_path: Path
+) -> None:
     text = """
 if me.rank == 1:
     os.kill(os.getpid(), 9)
