@@ -73,7 +73,7 @@ def test_a_run_that_raises_is_interpreted_from_now_on(
     assert_same_bits(plan.forward(parameters).of(case.loss), expected)
 
 
-@pytest.mark.parametrize(("part", "steps"), [("ready", None), ("table", 3), ("ready_steps", 3)])
+@pytest.mark.parametrize(("part", "steps"), [("ready", None), ("point", 3), ("ready_steps", 3)])
 def test_a_step_that_raises_before_the_call_is_interpreted_from_now_on(
     part: str, steps: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

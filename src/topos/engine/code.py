@@ -49,10 +49,14 @@ class NativeCode(Code):
         """A table for one call at a time, with all that stays the same from call to call."""
 
     @abstractmethod
-    def point(self, table: Any, sources: Mapping[int, Tensor], is_settled: bool) -> bool:
+    def move(self, table: Any, word: int, step_bytes: int) -> None:
+        """Says how far what a word points at moves on from step to step."""
+
+    @abstractmethod
+    def point(self, table: Any, sources: Mapping[int, Any], is_settled: bool) -> bool:
         """Writes the address of each source's payload, which is kept alive by whoever enters.
 
-        `is_settled` says that nobody writes to the payloads any more, whatever else runs: what is worked out of them
+        Every step reads what they have for the first, until `move` says otherwise. `is_settled` says that nobody writes to the payloads any more, whatever else runs: what is worked out of them
         once stays right. Answers whether the table would be pointed in the same way if the same payloads came again.
         """
 
@@ -65,8 +69,8 @@ class NativeCode(Code):
         """Runs once, over the payloads pointed at; `values[row]` is then the value of each of `computed`."""
 
     @abstractmethod
-    def ready_steps(self, table: Any, sources: Mapping[int, Any], steps: int) -> dict[int, Tensor]:
-        """`point` and `ready` for many steps: a `Stack` gives one payload per step, results gain a leading axis."""
+    def ready_steps(self, table: Any, steps: int) -> dict[int, Tensor]:
+        """`ready` for many steps, after which only those may be entered; results gain a leading axis."""
 
     @abstractmethod
     def enter_steps(self, table: Any, steps: int) -> None:

@@ -16,7 +16,7 @@ from topos.graph.spec import Ids, Spec
 from topos.op import Input
 from topos.shape import Shape
 from topos.tensor import Tensor
-from topos.tensor.memory import owned
+from topos.tensor.memory import address_of, owned
 from topos.tensor.payload import as_array, rounded
 from topos.tensor.selection import checked_ids
 
@@ -27,14 +27,15 @@ same_extents = tuple.__eq__
 class Feeds:
     """The feeds of one call by row: one payload for every step, or one per step along a leading axis.
 
-    `keys` are the names or symbols that they came under, in order. `borrowed` are the caller's arrays that were taken
-    without a copy: they are read only during the call.
+    `keys` are the names or symbols that they came under, in order, `rows` the rows of those. `borrowed` are the
+    caller's arrays that were taken without a copy: they are read only during the call.
     """
 
-    __slots__ = ("borrowed", "fixed", "keys", "stacked")
+    __slots__ = ("borrowed", "fixed", "keys", "rows", "stacked")
 
     def __init__(self) -> None:
         self.keys: tuple[Any, ...] = ()
+        self.rows: list[int] = []
         self.fixed: dict[int, Tensor] = {}
         self.stacked: dict[int, Stack] = {}
         self.borrowed: list[Array] = []
@@ -47,10 +48,20 @@ class Feeds:
 
 
 class Stack(NamedTuple):
-    """One payload per step along the leading axis of an array, and what makes a tensor of one."""
+    """One payload per step along the leading axis of a C-contiguous array, and what makes a tensor of one."""
 
     array: Array
     part: Callable[[Array], Tensor]
+
+    @property
+    def address(self) -> int:
+        """Where the payload of the first step lies."""
+        return address_of(self.array)
+
+    @property
+    def step_bytes(self) -> int:
+        """How far the payloads of two steps lie apart."""
+        return self.array.nbytes // len(self.array)
 
 
 def input_index(spec: Spec, key: Any, length: int) -> int:
@@ -99,15 +110,16 @@ def read_feeds(
             raise FeedError(f"feed: {spec.label(index)} is fed twice")
         if index in carried:
             raise FeedError(f"feed: {spec.label(index)} is carried by this entry; the State holds its value")
+        result.rows.append(index)
         _read(spec, index, payload, steps, copy, result)
     return result
 
 
-def read_feed(spec: Spec, index: int, payload: Any) -> Tensor:
-    """One feed of one step, for an input that is known; a tensor that may read the caller's array."""
+def read_feed(spec: Spec, index: int, payload: Any, steps: int | None) -> Tensor | Stack:
+    """One feed, as `read_feeds` reads it, for an input that is known; it may read the caller's array."""
     result = Feeds()
-    _read(spec, index, payload, None, False, result)
-    return result.fixed[index]
+    _read(spec, index, payload, steps, False, result)
+    return result.fixed[index] if index in result.fixed else result.stacked[index]
 
 
 def _read(spec: Spec, index: int, payload: Any, steps: int | None, copy: bool, result: Feeds) -> None:
@@ -161,7 +173,7 @@ def _read_dense(spec: Spec, index: int, payload: Any, steps: int | None, copy: b
         result.fixed[index] = Tensor.of(array, row.element, row.shape)
     elif steps is not None and array.shape == (steps, *row.shape):
         element = row.element
-        result.stacked[index] = Stack(array, lambda part: Tensor.of(part, element, row.shape))
+        result.stacked[index] = Stack(_in_order(array), lambda part: Tensor.of(part, element, row.shape))
     else:
         raise FeedError(f"wants shape {row.shape}{_or_steps(steps, row.shape)}, got {Shape(array.shape)}")
 
@@ -187,7 +199,12 @@ def _read_ids(spec: Spec, index: int, ids: Ids, payload: Any, steps: int | None,
     if given.shape == ids.shape:
         result.fixed[index] = selection(checked)
     else:
-        result.stacked[index] = Stack(checked, selection)
+        result.stacked[index] = Stack(_in_order(checked), selection)
+
+
+def _in_order(array: Array) -> Array:
+    """An array that native code may walk."""
+    return np.require(array, None, ("C", "ALIGNED"))
 
 
 def _or_steps(steps: int | None, shape: Shape) -> str:

@@ -46,40 +46,46 @@ class Form:
             return None
         return self._entered(binding, (seen, binding.feed(payloads)))
 
-    def step_again(self, state: State, keys: tuple[Any, ...], payloads: tuple[Any, ...]) -> Values | None:
-        """The values of a step like the one before; `None`, and nothing is done, where anything has to be looked up."""
-        binding = self._like(state.moment, keys)
+    def step_again(
+        self, state: State, keys: tuple[Any, ...], payloads: tuple[Any, ...], steps: int | None
+    ) -> Values | None:
+        """The values of a step, or of `steps`, like the one before; `None`, as above, and nothing is done."""
+        binding = self._like(state.moment, keys, steps is not None)
         if binding is None:
             return None
-        made = binding.feed(payloads)  # before the lock is taken: an object that is fed may do anything
+        # Before the lock is taken: an object that is fed may do anything.
+        made = binding.feed(payloads, steps)
         with state.lock:
             if binding.moment is state.moment:
-                return self._entered(binding, made)
+                return self._entered(binding, made, steps)
         self._idle.append(binding)
         return None
 
-    def _like(self, moment: object, keys: tuple[Any, ...]) -> Binding | None:
-        """A binding of this moment for feeds of this kind."""
+    def _like(self, moment: object, keys: tuple[Any, ...], repeats: bool = False) -> Binding | None:
+        """A binding of this moment for feeds of this kind, for one step or for many."""
         try:
             binding = self._idle.pop()  # one operation: no other call takes the same
         except IndexError:
             return None
-        if binding.moment is moment and binding.keys == keys:
+        if binding.moment is moment and binding.keys == keys and binding.repeats is repeats:
             return binding
         self._idle.append(binding)
         return None
 
-    def _entered(self, binding: Binding, alive: object) -> Values | None:
+    def _entered(self, binding: Binding, alive: object, steps: int | None = None) -> Values | None:
         """The values of the call that a binding is ready for; what its table points at stays `alive` for that long."""
         code, table = self.code, binding.table
         try:
-            values = code.ready(table)
+            values = code.ready(table) if steps is None else code.ready_steps(table, steps)
         except Exception:  # whoever goes the long way meets it again, and tells
             return None
-        code.enter(table, values)
+        if steps is None:
+            code.enter(table, values)
+        else:
+            code.enter_steps(table, steps)
         self._idle.append(binding)
         if services.counting():
-            self.count(1)
+            self.count(steps or 1)
         return values
 
     # the long way
@@ -91,20 +97,20 @@ class Form:
         `is_settled` says that nobody writes to the payloads given any more.
         """
         code = self.code
-        if steps is not None:
-            table = code.table()
-            return code.ready_steps(table, given, steps), partial(code.enter_steps, table, steps)
         try:
             binding = self._idle.pop()
         except IndexError:
             binding = Binding(self._spec, code)
         # Results that are sources need those payloads each time.
-        binding.bind(given, fed, None if self.answered else moment, is_settled)
-        values = code.ready(binding.table)
-        return values, partial(self._enter, binding, values)
+        binding.bind(given, fed, None if self.answered else moment, is_settled, steps is not None)
+        values = code.ready(binding.table) if steps is None else code.ready_steps(binding.table, steps)
+        return values, partial(self._enter, binding, values, steps)
 
-    def _enter(self, binding: Binding, values: Values) -> None:
-        self.code.enter(binding.table, values)
+    def _enter(self, binding: Binding, values: Values, steps: int | None) -> None:
+        if steps is None:
+            self.code.enter(binding.table, values)
+        else:
+            self.code.enter_steps(binding.table, steps)
         self._idle.append(binding)
 
     def count(self, steps: int) -> None:

@@ -99,8 +99,8 @@ class Plan:
         if not isinstance(state, State):
             raise FeedError(f"advance: wants a State (network.state()), got {type(state).__name__}")
         form, feeds = self._native.step, {} if feeds is None else feeds
-        if form is not None and steps is None and type(feeds) is dict:
-            values = form.step_again(state, tuple(feeds), tuple(feeds.values()))
+        if form is not None and type(feeds) is dict and (steps is None or (type(steps) is int and steps > 0)):
+            values = form.step_again(state, tuple(feeds), tuple(feeds.values()), steps)
             if values is not None:
                 return Run(self._shown, values)
         return self._advance(state, feeds, None if steps is None else checked_steps(self._spec, self.entry, steps))

@@ -19,13 +19,14 @@ from topos.engine.feeds import Stack
 from topos.graph.spec import Spec
 from topos.op import Leaf
 from topos.tensor import Tensor
-from topos.tensor.memory import address_of
 
 if TYPE_CHECKING:
     from topos.backend.native.making import Making
 
 INTERRUPTIBLE_S = 0.02
 """How long many steps run before Python looks for a Ctrl-C."""
+MOST_FASTER = 16
+"""So many times as many steps as before are entered at most: what was timed may have been no whole one's work."""
 
 
 class Executable(NativeCode):
@@ -69,6 +70,7 @@ class Executable(NativeCode):
         packable = [start.packable for start in manifest.starts if start.packable is not None]
         self._weights = Weights(packable, self._constants, making)
         self._tables: list[Table] = []
+        self._together = 1  # steps that one native call takes: as many as are interruptible, by those before
 
     # one run
     def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:
@@ -90,7 +92,8 @@ class Executable(NativeCode):
         for slot, row in enumerate(self.manifest.buffers, FIRST_BUFFER):
             if row in self._constants:
                 table.words[slot] = self._constants[row].address
-        table.small = self._results.placed(table.words)
+        table.small = self._results.memory()
+        self._results.place(table.words, table.small)
         return table
 
     def _found_constants(self) -> dict[int, Tensor]:
@@ -113,12 +116,20 @@ class Executable(NativeCode):
         """A row that no kernel writes, behind leading axes: one number at every place, or no place at all."""
         return Tensor.filled((*leading, *self.spec.rows[row].shape), self._number(row), self.spec.element_of(row))
 
-    def point(self, table: Table, sources: Mapping[int, Tensor], is_settled: bool) -> bool:
+    def move(self, table: Table, word: int, step_bytes: int) -> None:
+        """Says how far a source's payloads lie apart from step to step."""
+        if word != UNREAD:
+            table.words[word + table.strides - FIRST_BUFFER] = step_bytes
+
+    def point(self, table: Table, sources: Mapping[int, Tensor | Stack], is_settled: bool) -> bool:
         """Writes the address of each source's payload; the panels of some live as long as they."""
+        if table.repeats:
+            table.settle()
+            self._results.place(table.words, table.small)
         self._point(table, sources)
         return self._weights.point(table, sources if is_settled else {}) if self._weights else True
 
-    def _point(self, table: Table, sources: Mapping[int, Tensor]) -> None:
+    def _point(self, table: Table, sources: Mapping[int, Tensor | Stack]) -> None:
         words = table.words
         for row, slot in self.places.items():
             words[slot] = sources[row].address
@@ -136,34 +147,25 @@ class Executable(NativeCode):
         values.numbers = bytearray(table.small)
 
     # many
-    def ready_steps(self, table: Table, sources: Mapping[int, Tensor | Stack], steps: int) -> dict[int, Tensor]:
-        """Points a table at what each step reads and writes; a `Stack` gives one payload per step."""
-        words, to_stride = table.words, table.strides - FIRST_BUFFER
-        for row, slot in self.places.items():
-            payload = sources[row]
-            if isinstance(payload, Stack):
-                numbers = np.require(payload.array, requirements=("C", "ALIGNED"))
-                table.moving.append(numbers)
-                words[slot] = address_of(numbers)
-                words[slot + to_stride] = numbers.nbytes // steps
-            else:
-                words[slot] = payload.address
-        values = self._results.stacked(words, to_stride, steps)
-        values.update({row: self._filled(row, (steps,)) for row in self._results.known})
+    def ready_steps(self, table: Table, steps: int) -> dict[int, Tensor]:
+        """Memory for what each step answers, and the threads that it may use."""
         if self._shares:
             pool().ready()
+        table.repeats = True
+        values = self._results.stacked(table.words, table.strides - FIRST_BUFFER, steps)
+        values.update({row: self._filled(row, (steps,)) for row in self._results.known})
         return values
 
     def enter_steps(self, table: Table, steps: int) -> None:
         """Runs as many steps, in one native call or in several of `INTERRUPTIBLE_S`."""
-        few = 1
         while steps:
-            table.words[STEPS] = few = min(few, steps)
+            together = self._together  # another thread may enter too
+            table.words[STEPS] = few = min(together, steps)
             began = time.perf_counter()
             self._enter(table.argument)
             steps -= few
             elapsed_s = max(time.perf_counter() - began, 1e-9)  # a coarse clock may not have moved
-            few *= max(1, min(16, int(INTERRUPTIBLE_S / elapsed_s)))
+            self._together = max(1, min(MOST_FASTER * together, int(few * INTERRUPTIBLE_S / elapsed_s)))
 
     # told
     def explain(self, compositions: Compositions = ()) -> str:

@@ -85,13 +85,15 @@ class Results:
                 start, self._small_bytes = self._small_bytes, self._small_bytes + whole_lines(size)
                 self.small[row] = Small(start, start + size, tuple(shape), element.dtype, element, shape)
 
-    def placed(self, words: ctypes.Array[ctypes.c_uint64]) -> ctypes.Array[ctypes.c_char]:
-        """Memory for the small results of one run after another, its addresses in the table."""
-        memory = (ctypes.c_char * self._small_bytes)()
+    def memory(self) -> ctypes.Array[ctypes.c_char]:
+        """Memory for the small results of one run after another."""
+        return (ctypes.c_char * self._small_bytes)()
+
+    def place(self, words: ctypes.Array[ctypes.c_uint64], memory: ctypes.Array[ctypes.c_char]) -> None:
+        """Writes the addresses of the small results in that memory to a table."""
         for result in self._results:
             if result.row in self.small:
                 words[result.slot] = ctypes.addressof(memory) + self.small[result.row].start
-        return memory
 
     def fresh(self, words: ctypes.Array[ctypes.c_uint64], keeps: bool) -> Answer:
         """A tensor for each large result, its address in the table; the numbers are not yet set."""

@@ -21,7 +21,6 @@ from topos.backend.native.flags import guarded
 from topos.backend.native.llvm import later
 from topos.backend.native.manifest import Manifest, Placed
 from topos.backend.native.pool import pool
-from topos.element.element import Array
 from topos.tensor.memory import address_of, aligned
 
 STEPS, RUN, CALLS, BUFFERS, STRIDES, FIXES, CALL_COUNT, BUFFER_COUNT, FIX_COUNT, UNREAD, FIRST_BUFFER = range(11)
@@ -45,10 +44,10 @@ class Table:
     After the first words come the pointer of each buffer, then the bytes by which it moves from step to step; three
     words per call (kernel, tiles, arguments); three per fix (an argument, the buffer that it points into, the offset
     there); and the arguments. `argument` is the table as native code takes it; `small` the memory of small results,
-    where there are any; `moving` keeps alive what the steps of one call read one after another.
+    where there are any; `repeats` whether it is set for many steps.
     """
 
-    __slots__ = ("_arena", "address", "argument", "calls", "moving", "small", "strides", "weighted", "words")
+    __slots__ = ("_arena", "address", "argument", "calls", "repeats", "small", "strides", "weighted", "words")
     small: ctypes.Array[ctypes.c_char]
 
     def __init__(self, manifest: Manifest, kernels: Mapping[str, int]) -> None:
@@ -63,7 +62,7 @@ class Table:
         self.words = words = (ctypes.c_uint64 * (first_argument + sum(map(len, calls))))()
         self.address = ctypes.addressof(words)
         self.argument = ctypes.byref(words)
-        self.moving: list[Array] = []
+        self.repeats = False
         self._arena = aligned(manifest.arena_bytes, np.uint8)
         words[STEPS], words[RUN] = 1, pool().address()
         words[CALLS], words[FIXES] = self._at(self.calls), self._at(first_fix)
@@ -94,6 +93,11 @@ class Table:
             else:
                 self.words[fix : fix + 3] = [self._at(argument), self._at(buffers[row]), offset]
                 fix += 3
+
+    def settle(self) -> None:
+        """From now on it is for one step: no buffer moves on."""
+        self.words[self.strides : self.calls] = [0] * (self.calls - self.strides)
+        self.words[STEPS], self.repeats = 1, False
 
     # calls that may find an operand packed
     def replace(self, place: Weighted, kernel: int, tiles: int, panels: int) -> None:
