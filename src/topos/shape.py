@@ -46,6 +46,8 @@ class Shape(tuple[int, ...]):
     def __new__(cls, extents: Iterable[int] = ()) -> Shape:
         if type(extents) is Shape:
             return extents
+        if type(extents) is tuple and not extents:
+            return SCALAR
         if isinstance(extents, _NO_SEQUENCE):
             raise ShapeError(f"shape: wants a sequence of extents, got {extents!r}")
         if isinstance(extents, int):
@@ -123,3 +125,7 @@ class Shape(tuple[int, ...]):
         return f"[{', '.join(map(str, self))}]"
 
     __str__ = __repr__
+
+
+SCALAR = tuple.__new__(Shape)
+"""The shape of rank 0: one object, so that who asks for it need not compare."""

@@ -73,7 +73,7 @@ def test_a_run_that_raises_is_interpreted_from_now_on(
     assert_same_bits(plan.forward(parameters).of(case.loss), expected)
 
 
-@pytest.mark.parametrize(("part", "steps"), [("ready", None), ("point", 3), ("ready_steps", 3)])
+@pytest.mark.parametrize(("part", "steps"), [("ready", None), ("point", 3), ("ready", 3)])
 def test_a_step_that_raises_before_the_call_is_interpreted_from_now_on(
     part: str, steps: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,10 +94,9 @@ def test_a_step_that_raises_before_the_call_is_interpreted_from_now_on(
 def test_a_step_that_raises_after_the_call_raises(steps: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The State has taken its steps, and takes none of them twice; the plan stays native."""
     case, native = Descent(), Descent()
-    part = "enter" if steps is None else "enter_steps"
     native.step(native.plan, steps)
     with monkeypatch.context() as patch:
-        patch.setattr(Executable, part, raising(OSError("no more"), after=getattr(Executable, part)))
+        patch.setattr(Executable, "enter", raising(OSError("no more"), after=Executable.enter))
         with pytest.raises(OSError, match="^no more$"):
             case.step(case.plan, steps)
     assert_same_bits(case.held(), native.held())

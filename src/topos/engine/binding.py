@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy import ndarray
 
 from topos.element import Element
 from topos.engine.code import NativeCode
-from topos.engine.feeds import Feeds, Stack, fits, read_feed, same_extents
+from topos.engine.feeds import Feeds, Stack, extents_of, fits, read_feed
 from topos.graph.spec import Spec
 from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.tensor.memory import address_of
+
+
+Wanted = tuple[int, int, Element | None, Shape, Callable[[tuple[int, ...]], bool], bool]
+"""Of an input that is fed: its row, its word, and which tensors may be read as they stand."""
 
 
 class Binding:
@@ -34,7 +38,7 @@ class Binding:
         self.moment: object = None
         self.keys: tuple[Any, ...] | None = None
         self.repeats = False
-        self._fed: Sequence[tuple[int, int, Element | None, Shape, bool]] = ()
+        self._fed: Sequence[Wanted] = ()
 
     def bind(
         self, given: Mapping[int, Tensor | Stack], fed: Feeds, moment: object, is_settled: bool, repeats: bool
@@ -45,11 +49,11 @@ class Binding:
         self.keys, self.repeats = fed.keys, repeats
         self._move(fed.stacked)
 
-    def _wanted(self, row: int) -> tuple[int, int, Element | None, Shape, bool]:
-        """Of an input that is fed: its row, its word, and which tensors may be read as they stand."""
+    def _wanted(self, row: int) -> Wanted:
         code, recorded, ids = self._code, self._spec.rows[row], self._spec.ids.get(row)
         complete = ids is not None and ids.absent is None
-        return row, code.places.get(row, code.unread), recorded.element, recorded.shape, complete
+        word, shape = code.places.get(row, code.unread), recorded.shape
+        return row, word, recorded.element, shape, extents_of(shape), complete
 
     def _move(self, stacks: Mapping[int, Stack]) -> None:
         """Has each step read its own part of these feeds, and all steps the same of the others."""
@@ -64,12 +68,12 @@ class Binding:
         made: list[Tensor | Stack] = []
         stacks: dict[int, Stack] = {}
         words = self._words
-        for wanted, payload in zip(self._fed, payloads):  # noqa: B905 - to be strict takes as long as to read one
-            row, word, element, shape, complete = wanted
+        wanted = zip(self._fed, payloads)  # noqa: B905 - to be strict takes as long as to read one
+        for (row, word, element, shape, has_extents, complete), payload in wanted:
             if (
                 type(payload) is Tensor
                 and payload.element is element
-                and same_extents(payload.shape, shape)
+                and (payload.shape is shape or has_extents(payload.shape))
                 and (not complete or payload.is_complete)
             ):
                 words[word] = payload.address

@@ -36,8 +36,8 @@ class NativeCode(Code):
     """A run or a step as one call. Holds no state: each call has a table, whose words say where everything lies.
 
     `computed` are the rows that a run answers, `places` the word of each source's address in a table's `words`; what
-    nobody reads may be put at `unread`. Whatever can fail does so in `ready` or `ready_steps`: a call that has been
-    entered comes to its end.
+    nobody reads may be put at `unread`. Whatever can fail does so in `ready`: a call that has been entered comes to
+    its end.
     """
 
     computed: frozenset[int]
@@ -61,17 +61,15 @@ class NativeCode(Code):
         """
 
     @abstractmethod
-    def ready(self, table: Any) -> dict[int, Tensor]:
-        """Memory for what a run answers."""
+    def ready(self, table: Any, steps: int | None) -> dict[int, Tensor]:
+        """Memory for what a run answers; of many steps, each result gains a leading axis, and only those are entered.
+
+        A table is good for a run again when it has been pointed.
+        """
 
     @abstractmethod
-    def enter(self, table: Any, values: dict[int, Tensor]) -> None:
-        """Runs once, over the payloads pointed at; `values[row]` is then the value of each of `computed`."""
+    def enter(self, table: Any, values: dict[int, Tensor], steps: int | None) -> None:
+        """Runs once, over the payloads pointed at; `values[row]` is then the value of each of `computed`.
 
-    @abstractmethod
-    def ready_steps(self, table: Any, steps: int) -> dict[int, Tensor]:
-        """`ready` for many steps, after which only those may be entered; results gain a leading axis."""
-
-    @abstractmethod
-    def enter_steps(self, table: Any, steps: int) -> None:
-        """Runs as many steps, one after another; between two, Python looks for a Ctrl-C now and then."""
+        Or runs as many steps, one after another; between two, Python looks for a Ctrl-C now and then.
+        """

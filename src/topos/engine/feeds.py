@@ -24,6 +24,11 @@ same_extents = tuple.__eq__
 """Of two shapes, or of a shape and an array's: a third of the time that `Shape` takes to compare with anything."""
 
 
+def extents_of(shape: Shape) -> Callable[[tuple[int, ...]], bool]:
+    """`same_extents` with a shape that is known before: asked of another one, half the time again."""
+    return super(Shape, shape).__eq__
+
+
 class Feeds:
     """The feeds of one call by row: one payload for every step, or one per step along a leading axis.
 

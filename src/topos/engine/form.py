@@ -76,13 +76,10 @@ class Form:
         """The values of the call that a binding is ready for; what its table points at stays `alive` for that long."""
         code, table = self.code, binding.table
         try:
-            values = code.ready(table) if steps is None else code.ready_steps(table, steps)
+            values = code.ready(table, steps)
         except Exception:  # whoever goes the long way meets it again, and tells
             return None
-        if steps is None:
-            code.enter(table, values)
-        else:
-            code.enter_steps(table, steps)
+        code.enter(table, values, steps)
         self._idle.append(binding)
         if services.counting():
             self.count(steps or 1)
@@ -103,14 +100,11 @@ class Form:
             binding = Binding(self._spec, code)
         # Results that are sources need those payloads each time.
         binding.bind(given, fed, None if self.answered else moment, is_settled, steps is not None)
-        values = code.ready(binding.table) if steps is None else code.ready_steps(binding.table, steps)
+        values = code.ready(binding.table, steps)
         return values, partial(self._enter, binding, values, steps)
 
     def _enter(self, binding: Binding, values: Values, steps: int | None) -> None:
-        if steps is None:
-            self.code.enter(binding.table, values)
-        else:
-            self.code.enter_steps(binding.table, steps)
+        self.code.enter(binding.table, values, steps)
         self._idle.append(binding)
 
     def count(self, steps: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from topos.engine.entry import Entry
 from topos.errors import FeedError, ShapeError
 from topos.graph.spec import Spec
+from topos.shape import Shape
 from topos.tensor import Tensor
 
 
@@ -23,6 +24,8 @@ def checked_steps(spec: Spec, entry: Entry, steps: Any) -> int:
         raise ShapeError("advance: a run of several steps retains no values; lower without backward()")
     if any(spec.is_selection(symbol.index) for symbol in entry.results):
         raise ShapeError("advance: a selection is no result of several steps")
+    for symbol in entry.results:
+        Shape((steps, *spec.rows[symbol.index].shape))  # which raises where it is too large
     return int(steps)
 
 

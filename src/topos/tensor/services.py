@@ -98,9 +98,8 @@ _tallies: ContextVar[tuple[Services, ...]] = ContextVar("topos_tallies", default
 _exact: ContextVar[bool] = ContextVar("topos_exact", default=False)
 
 
-def counting() -> bool:
-    """Whether anybody wants to know; whoever computes much may ask before it counts."""
-    return bool(_tallies.get())
+counting = _tallies.get
+"""Those who want to know, if there is anybody; whoever computes much may ask before it counts."""
 
 
 def count(formula: str, backend: str, times: int = 1) -> None:

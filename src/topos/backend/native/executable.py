@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from topos.backend.native.compiler import Library
 from topos.backend.native.manifest import Manifest
 from topos.backend.native.pool import pool
-from topos.backend.native.results import LARGE_BYTES, Answer, Results
+from topos.backend.native.results import LARGE_BYTES, Answer, Results, Series
 from topos.backend.native.table import FIRST_BUFFER, STEPS, UNREAD, Table, enter
 from topos.backend.native.weights import Weights
 from topos.engine.code import Compositions, NativeCode
@@ -134,30 +134,35 @@ class Executable(NativeCode):
         for row, slot in self.places.items():
             words[slot] = sources[row].address
 
-    def ready(self, table: Table) -> Answer:
-        """Memory for what a run answers, and the threads that it may use."""
+    def ready(self, table: Table, steps: int | None = None) -> Answer | Series:
+        """Memory for what a run or each step answers, and the threads that it may use."""
         if self._shares:
             pool().ready()
-        results = self._results
-        return results.fresh(table.words, self.keeps) if results.large else Answer(results)
+        if steps is not None:
+            return self._series(table, steps)
+        values = Answer()
+        values.results = self._results
+        if self._results.large:
+            self._results.hold(values, table.words, self.keeps)
+        return values
 
-    def enter(self, table: Table, values: Answer) -> None:  # type: ignore[override]
-        """Runs once; then `values` has each result."""
-        self._enter(table.argument)
-        values.numbers = bytearray(table.small)
+    def enter(self, table: Table, values: Any, steps: int | None = None) -> None:
+        """Runs once or as many steps; then `values` has each result."""
+        if steps is not None:
+            self._enter_steps(table, steps)
+        else:
+            self._enter(table.argument)
+            values.numbers = table.small.raw
 
     # many
-    def ready_steps(self, table: Table, steps: int) -> dict[int, Tensor]:
-        """Memory for what each step answers, and the threads that it may use."""
-        if self._shares:
-            pool().ready()
+    def _series(self, table: Table, steps: int) -> Series:
         table.repeats = True
-        values = self._results.stacked(table.words, table.strides - FIRST_BUFFER, steps)
+        values = self._results.series(table.words, table.strides - FIRST_BUFFER, steps)
         values.update({row: self._filled(row, (steps,)) for row in self._results.known})
         return values
 
-    def enter_steps(self, table: Table, steps: int) -> None:
-        """Runs as many steps, in one native call or in several of `INTERRUPTIBLE_S`."""
+    def _enter_steps(self, table: Table, steps: int) -> None:
+        """In one native call or in several of `INTERRUPTIBLE_S`."""
         while steps:
             together = self._together  # another thread may enter too
             table.words[STEPS] = few = min(together, steps)

@@ -49,22 +49,33 @@ class Small(NamedTuple):
 class Answer(dict[int, Tensor]):
     """The results of a run by row; one that is small or known becomes one of its items when it is first read.
 
-    `numbers` are the bytes of all small ones, set when the run has ended.
+    `numbers` are the bytes of all small ones, set when the run has ended, and `results` what they are.
     """
 
-    __slots__ = ("_results", "numbers")
-
-    def __init__(self, results: Results) -> None:
-        self._results = results
-        self.numbers = bytearray()
+    __slots__ = ("numbers", "results")
+    numbers: bytes
+    results: Results
 
     def __missing__(self, row: int) -> Tensor:
-        small = self._results.small.get(row)
+        small = self.results.small.get(row)
         if small is None:
-            return self._results.known[row]
+            return self.results.known[row]
         start, end, extents, dtype, element, shape = small
-        own: Any = self.numbers[start:end]  # writable: of others the address takes long to find
+        own: Any = bytearray(self.numbers[start:end])  # writable: of others the address takes long to find
         return self.setdefault(row, Tensor.held(np.ndarray(extents, dtype, own), element, shape))
+
+
+class Series(dict[int, Tensor]):
+    """The results of many steps by row, with one place per step along a leading axis.
+
+    A result out of `arrays` becomes one of its items when it is first read.
+    """
+
+    __slots__ = ("arrays",)
+    arrays: dict[int, tuple[Array, Element]]
+
+    def __missing__(self, row: int) -> Tensor:
+        return self.setdefault(row, Tensor.of(*self.arrays[row]))
 
 
 class Results:
@@ -95,24 +106,22 @@ class Results:
             if result.row in self.small:
                 words[result.slot] = ctypes.addressof(memory) + self.small[result.row].start
 
-    def fresh(self, words: ctypes.Array[ctypes.c_uint64], keeps: bool) -> Answer:
+    def hold(self, values: Answer, words: ctypes.Array[ctypes.c_uint64], keeps: bool) -> None:
         """A tensor for each large result, its address in the table; the numbers are not yet set."""
-        values = Answer(self)
         for result in self.large:
             array, address = _large(result, keeps)
             tensor = values[result.row] = Tensor.held(array, result.element, result.shape)
             tensor.address = words[result.slot] = address  # a later call need not look for it
-        return values
 
-    def stacked(self, words: ctypes.Array[ctypes.c_uint64], to_stride: int, steps: int) -> dict[int, Tensor]:
-        """A tensor for each result with one place per step along a new leading axis."""
-        values = {}
-        for result in self._results:
-            shape = Shape((steps, *result.shape))
-            array = np.empty(shape, result.element.dtype)
-            words[result.slot] = address_of(array)
-            words[result.slot + to_stride] = result.bytes
-            values[result.row] = Tensor.held(array, result.element, shape)
+    def series(self, words: ctypes.Array[ctypes.c_uint64], to_stride: int, steps: int) -> Series:
+        """Memory for each result of each step, its addresses in the table."""
+        values = Series()
+        values.arrays = {}
+        for row, slot, shape, element, size, _ in self._results:
+            array: Array = np.empty((steps, *shape), element.dtype)
+            words[slot] = address_of(array)
+            words[slot + to_stride] = size
+            values.arrays[row] = array, element
         return values
 
 
