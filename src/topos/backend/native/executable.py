@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topos.backend.native.compiler import Library
+from topos.backend.native.compiler import Library, compiled
 from topos.backend.native.manifest import Manifest
 from topos.backend.native.pool import pool
 from topos.backend.native.results import LARGE_BYTES, Answer, Results, Series
-from topos.backend.native.table import FIRST_BUFFER, STEPS, UNREAD, Table, enter
+from topos.backend.native.table import FIRST_BUFFER, OWN, STEPS, UNREAD, Table, enter
 from topos.backend.native.weights import Weights
 from topos.engine.code import Compositions, NativeCode
 from topos.engine.feeds import Stack
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 INTERRUPTIBLE_S = 0.02
 """How long many steps run before Python looks for a Ctrl-C."""
+WORTH_STEPS = 1 << 14
+"""Many at once, all together: as many as pay for a function of their own, where a program may have one."""
 MOST_FASTER = 16
 """So many times as many steps as before are entered at most: what was timed may have been no whole one's work."""
 
@@ -70,6 +72,8 @@ class Executable(NativeCode):
         packable = [start.packable for start in manifest.starts if start.packable is not None]
         self._weights = Weights(packable, self._constants, making)
         self._tables: list[Table] = []
+        self._repeat: tuple[Library, int] | None = None
+        self._steps = 0  # that were asked for so far, many at once
         self._together = 1  # steps that one native call takes: as many as are interruptible, by those before
 
     # one run
@@ -157,9 +161,19 @@ class Executable(NativeCode):
     # many
     def _series(self, table: Table, steps: int) -> Series:
         table.repeats = True
+        self._steps += steps
+        if self.manifest.repeated and self._steps >= WORTH_STEPS:
+            table.words[OWN] = self._own()
         values = self._results.series(table.words, table.strides - FIRST_BUFFER, steps)
         values.update({row: self._filled(row, (steps,)) for row in self._results.known})
         return values
+
+    def _own(self) -> int:
+        """Where the function is that runs the steps of this program alone."""
+        if self._repeat is None:
+            library = compiled(self.manifest.repeated, self.library.target if self.library else None)
+            self._repeat = library, *library.addresses.values()
+        return self._repeat[1]
 
     def _enter_steps(self, table: Table, steps: int) -> None:
         """In one native call or in several of `INTERRUPTIBLE_S`."""

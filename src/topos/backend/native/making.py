@@ -12,6 +12,7 @@ from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.manifest import Manifest, Packable, Start
 from topos.backend.native.program import Call, Program, assembled, texts, texts_of
+from topos.backend.native.repeating import repeated
 from topos.backend.native.replacing import replaced, replaces_rows
 from topos.backend.native.table import TEXT
 from topos.backend.native.target import Target
@@ -54,7 +55,11 @@ class Making(NamedTuple):
         rows = constants.keys() & {*program.buffers, *results}
         numbers = {row: self._digits(row) for row in rows}
         whole = numbers.keys() & {origin for origin, _ in program.carry.after}
-        return Manifest(starts, program.arena.bytes, program.buffers, numbers, whole, list(pieces))
+        return Manifest(starts, program.arena.bytes, program.buffers, numbers, whole, list(pieces), self.repeated())
+
+    def repeated(self) -> str:
+        """The text of one function for many steps, where the program is small; or empty."""
+        return repeated(self.lowering, self.program)
 
     def _digits(self, row: int) -> str:
         """The bytes of the number that a constant is."""
@@ -79,8 +84,8 @@ class Making(NamedTuple):
         return "\n".join([*told, f"native: {', '.join(counted)}, arena of {self.program.arena.bytes} bytes"])
 
     def llvm(self) -> str:
-        """The text of every kernel once, and of the function that runs them."""
-        return "\n".join([*self.texts(), TEXT])
+        """The text of every kernel once, and of the functions that run them."""
+        return "\n".join([*self.texts(), *filter(None, [self.repeated()]), TEXT])
 
 
 def made(

@@ -40,7 +40,8 @@ class Manifest(NamedTuple):
     """The calls of one step in order, the size of the arena, and the buffers whose pointers the caller gives.
 
     `numbers` are the rows that are one number at every place, as the digits of its bytes; those of them in `whole` are
-    in a buffer that is written out. `pieces` are the texts, as the loader knows them.
+    in a buffer that is written out. `pieces` are the texts, as the loader knows them; `repeated` is the text of one
+    function for many steps, which is compiled when it is worth that, or empty.
     """
 
     starts: list[Start]
@@ -49,17 +50,18 @@ class Manifest(NamedTuple):
     numbers: dict[int, str]
     whole: Collection[int]
     pieces: list[Piece]
+    repeated: str = ""
 
     def written(self) -> bytes:
         """As the cache keeps it."""
         numbers = [[row, number] for row, number in self.numbers.items()]
-        facts = [self.starts, self.arena_bytes, self.buffers, numbers, sorted(self.whole), self.pieces]
+        facts = [self.starts, self.arena_bytes, self.buffers, numbers, sorted(self.whole), self.pieces, self.repeated]
         return json.dumps(facts, separators=(",", ":")).encode()
 
 
 def read(content: bytes) -> Manifest:
     """A manifest as it was written."""
-    starts, arena_bytes, buffers, numbers, whole, pieces = json.loads(content)
+    starts, arena_bytes, buffers, numbers, whole, pieces, repeated = json.loads(content)
     return Manifest(
         [Start(kernels, operands, packable and Packable(*packable)) for kernels, operands, packable in starts],
         arena_bytes,
@@ -67,4 +69,5 @@ def read(content: bytes) -> Manifest:
         dict(numbers),
         frozenset(whole),
         [Piece(*piece) for piece in pieces],
+        repeated,
     )

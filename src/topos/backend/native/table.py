@@ -23,10 +23,11 @@ from topos.backend.native.manifest import Manifest, Placed
 from topos.backend.native.pool import pool
 from topos.tensor.memory import address_of, aligned
 
-STEPS, RUN, CALLS, BUFFERS, STRIDES, FIXES, CALL_COUNT, BUFFER_COUNT, FIX_COUNT, UNREAD, FIRST_BUFFER = range(11)
+STEPS, RUN, CALLS, BUFFERS, STRIDES, FIXES, CALL_COUNT, BUFFER_COUNT, FIX_COUNT, OWN, UNREAD, FIRST_BUFFER = range(12)
 """The first words: how many steps; who shares out tiles; where calls, buffers, strides and fixes are; how many.
 
-The word `UNREAD` is for the address of what no kernel reads.
+The word `OWN` is for the function that runs the steps of this program alone, where there is one; `UNREAD` for the
+address of what no kernel reads.
 """
 
 
@@ -97,7 +98,7 @@ class Table:
     def settle(self) -> None:
         """From now on it is for one step: no buffer moves on."""
         self.words[self.strides : self.calls] = [0] * (self.calls - self.strides)
-        self.words[STEPS], self.repeats = 1, False
+        self.words[STEPS], self.words[OWN], self.repeats = 1, 0, False
 
     # calls that may find an operand packed
     def replace(self, place: Weighted, kernel: int, tiles: int, panels: int) -> None:
@@ -134,9 +135,15 @@ def _entered() -> None:
 
 _STEPS = """define internal void @steps(ptr %table) nounwind {
 $WORDS$
+  %is_general = icmp eq ptr %own, null
+  br i1 %is_general, label %general, label %special
+special:
+  call void %own(ptr %table)
+  ret void
+general:
   br label %step
 step:
-  %done = phi i64 [ 0, %0 ], [ %next, %moved ]
+  %done = phi i64 [ 0, %general ], [ %next, %moved ]
   br label %fix
 fix:
   %f = phi i64 [ 0, %step ], [ %f_next, %fixing ]
@@ -215,6 +222,7 @@ _WORDS = [
     _word(CALL_COUNT, "call_count", "i64"),
     _word(BUFFER_COUNT, "buffer_count", "i64"),
     _word(FIX_COUNT, "fix_count", "i64"),
+    _word(OWN, "own", "ptr"),
 ]
 TEXT = _STEPS.replace("$WORDS$", "\n".join(_WORDS)) + guarded("enter", "steps")
 """The native code that reads a table."""
