@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from topos import Network, Plan, Symbol, Tape, Value, detach, f32
-from topos.backend.native import pool
+from topos.backend.native import executable, pool
 from topos.backend.native import target as targets
 from topos.element import Element
 from topos.errors import SettingError
@@ -47,9 +47,9 @@ def checked(record: Callable[[Tape], Any], element: Element = f32) -> str:
 def check_steps(
     plan: Plan, network: Network, results: Sequence[Symbol], carry: Mapping[Symbol, Symbol], feeds: Mapping[Symbol, Any]
 ) -> None:
-    """Three steps of a plan that carries, one by one and together, against replacement by hand."""
+    """Three steps of a plan that carries, one by one, together and as one function, against replacement by hand."""
     feeds = {symbol: payload for symbol, payload in feeds.items() if symbol not in carry}
-    single, several, by_hand = network.state(), network.state(), network.state()
+    single, by_hand = network.state(), network.state()
     expected = []
     for _ in range(3):
         run = network.entry([*results, *carry.values()]).interpret(by_hand, feeds)
@@ -57,9 +57,13 @@ def check_steps(
         by_hand.replace({source.index: run.of(following) for source, following in carry.items()})
         assert_same_bits(plan.advance(single, feeds).of(results), expected[-1])
         assert_same_bits(single.payloads(), by_hand.payloads())
-    stacked = plan.advance(several, feeds, steps=3).of(results)
-    assert_same_bits(stacked, [np.stack(steps) for steps in zip(*expected, strict=True)])
-    assert_same_bits(several.payloads(), by_hand.payloads())
+    stacked = [np.stack(steps) for steps in zip(*expected, strict=True)]
+    for worth in (executable.WORTH_STEPS, 0):
+        several = network.state()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(executable, "WORTH_STEPS", worth)
+            assert_same_bits(plan.advance(several, feeds, steps=3).of(results), stacked)
+        assert_same_bits(several.payloads(), by_hand.payloads())
 
 
 def is_native(plan: Plan) -> bool:

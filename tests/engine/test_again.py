@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import weakref
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topos import Backend, FeedError, Network, Plan, State, Symbol, Tape, Tensor, bf16, f64
+from topos import Backend, FeedError, Network, Plan, ShapeError, State, Symbol, Tape, Tensor, bf16, f64
 from topos.engine.native import Native
 from topos.testing import assert_same_bits
 
@@ -95,6 +96,7 @@ def test_the_short_way_is_taken(dense: str, ids: str, step: Step, monkeypatch: p
     call = step.plan.function(["x", "ids"], step.results)
     calls: list[Callable[[Any], Any]] = [
         lambda feeds: step.plan.advance(state, feeds),
+        lambda feeds: step.plan.advance(state, feeds, steps=2),
         lambda feeds: step.plan.forward(parameters, feeds),
         lambda feeds: call(parameters, *feeds.values()),
     ]
@@ -126,6 +128,82 @@ def test_feeds_of_any_kind_after_feeds_of_the_usual_one(dense: str, ids: str, st
         expected = step.by_hand(by_hand, feeds)
         assert_same_bits(step.plan.advance(state, feeds).of(step.results), expected)
         assert_same_bits(state, by_hand)
+
+
+def stacked(at: int, steps: int) -> list[dict[str, Any]]:
+    """The feeds of some steps, one by one."""
+    return [{"x": X * (at + step), "ids": [step % 2, at % 2]} for step in range(steps)]
+
+
+SERIES: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    "alike": lambda feeds: feeds[0],
+    "one each": lambda feeds: {key: np.stack([fed[key] for fed in feeds]) for key in feeds[0]},
+    "one each of x": lambda feeds: {**feeds[0], "x": np.stack([fed["x"] for fed in feeds])},
+    "one each of ids": lambda feeds: {**fed(1), "ids": [fed["ids"] for fed in feeds]},
+    "backwards": lambda feeds: {**feeds[0], "x": np.stack([fed["x"] for fed in feeds[::-1]])[::-1]},
+    "f64": lambda feeds: {**feeds[0], "x": np.stack([fed["x"] for fed in feeds]).astype(np.float64)},
+}
+
+
+def each(feeds: Any, step: int) -> dict[str, Any]:
+    """What one step is fed of several."""
+    x, ids = feeds["x"], feeds["ids"]
+    return {
+        "x": x[step] if isinstance(x, np.ndarray) and x.ndim == 3 else x,
+        "ids": ids[step] if np.ndim(ids) == 2 and not isinstance(ids, Tensor) else ids,
+    }
+
+
+def test_many_steps_of_any_feeds_by_turns(step: Step) -> None:
+    """Payloads of each step after one for all and back, more steps and fewer, and single ones between."""
+    state, by_hand = step.network.state(), step.network.state()
+    for at, (first, second) in enumerate(itertools.product(SERIES, SERIES)):
+        for kind, steps in ((first, 3), (second, 2), (second, 3)):
+            feeds = SERIES[kind](stacked(at, steps))
+            columns = zip(*[step.by_hand(by_hand, each(feeds, part)) for part in range(steps)], strict=True)
+            run = step.plan.advance(state, feeds, steps=steps)
+            assert_same_bits(run.of(step.results), [np.stack(column) for column in columns])
+        if at % 3 == 0:
+            expected = step.by_hand(by_hand, fed(0.5))
+            assert_same_bits(step.plan.advance(state, fed(0.5)).of(step.results), expected)
+        rates = {step.rate.index: Tensor(1 / (at + 2)), step.w.index: step.network.parameters().of(step.w)}
+        state.replace(rates), by_hand.replace(rates)
+    assert_same_bits(state, by_hand)
+
+
+@pytest.mark.parametrize("kind", SERIES)
+def test_the_short_way_is_taken_for_payloads_of_each_step(
+    kind: str, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("llvmlite")
+    state = step.network.state()
+    step.plan.advance(state, SERIES["one each"](stacked(0, 3)), steps=3)
+    monkeypatch.setattr(Native, "advance", lambda *facts: pytest.fail("the long way"))
+    step.plan.advance(state, SERIES[kind](stacked(1, 2)), steps=2)
+
+
+def test_many_steps_that_are_refused_leave_all_as_it_was(step: Step) -> None:
+    state, by_hand = step.network.state(), step.network.state()
+    for feeds, steps in (
+        ({**fed(1), "x": np.stack([X] * 4)}, 3),
+        ({**fed(1), "ids": [[0, 1], [0, 2]]}, 2),
+        ({**fed(1), "x": Tensor(X, f64)}, 3),
+        (fed(1), 0),
+        (fed(1), True),
+        (fed(1), 2.0),
+    ):
+        expected = [step.by_hand(by_hand, fed(2)) for _ in range(2)]
+        run = step.plan.advance(state, fed(2), steps=2)
+        assert_same_bits(run.of(step.results), [np.stack(column) for column in zip(*expected, strict=True)])
+        messages = []
+        for plan in (step.bound.lower(), step.plan):
+            with pytest.raises(FeedError) as caught:
+                plan.advance(state, feeds, steps=steps)  # type: ignore[arg-type]
+            messages.append(str(caught.value))
+        assert messages[0] == messages[1]
+    with pytest.raises(ShapeError, match=r"at most 64 axes and 2\*\*59 elements"):
+        step.plan.advance(state, fed(2), steps=1 << 60)
+    assert_same_bits(state, by_hand)
 
 
 def test_keys_of_any_kind_in_any_order(step: Step) -> None:
@@ -252,17 +330,25 @@ def test_a_result_that_several_threads_read_is_one_tensor(step: Step) -> None:
             assert len({id(tensor) for tensor in four.map(run.of, step.results[:1] * 8)}) == 1
 
 
-def test_what_was_fed_is_not_kept(step: Step) -> None:
+@pytest.mark.parametrize("steps", [None, 2])
+def test_what_was_fed_is_not_kept(step: Step, steps: int | None) -> None:
     state = step.network.state()
     for kind in (np.copy, np.asfortranarray, lambda array: array.astype(np.float64)):
         for _ in range(3):
             array = kind(X)
             alive = weakref.ref(array)
-            run = step.plan.advance(state, {**fed(1), "x": array})
+            run = step.plan.advance(state, {**fed(1), "x": array}, steps)
             del array
             gc.collect()
             assert alive() is None
-            assert run.of(step.results[0]).shape == ()
+            assert run.of(step.results[0]).shape == (() if steps is None else (steps,))
+    if steps is not None:
+        array = np.stack([X] * steps)
+        alive = weakref.ref(array)
+        step.plan.advance(state, {**fed(1), "x": array}, steps)
+        del array
+        gc.collect()
+        assert alive() is None
 
 
 def test_a_state_that_is_let_go_is_not_kept(step: Step) -> None:

@@ -15,7 +15,6 @@ from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.tensor.memory import address_of
 
-
 Wanted = tuple[int, int, Element | None, Shape, Callable[[tuple[int, ...]], bool], bool]
 """Of an input that is fed: its row, its word, and which tensors may be read as they stand."""
 

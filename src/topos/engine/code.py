@@ -56,8 +56,9 @@ class NativeCode(Code):
     def point(self, table: Any, sources: Mapping[int, Any], is_settled: bool) -> bool:
         """Writes the address of each source's payload, which is kept alive by whoever enters.
 
-        Every step reads what they have for the first, until `move` says otherwise. `is_settled` says that nobody writes to the payloads any more, whatever else runs: what is worked out of them
-        once stays right. Answers whether the table would be pointed in the same way if the same payloads came again.
+        Every step reads what they have for the first, until `move` says otherwise. `is_settled` says that nobody writes
+        to the payloads any more, whatever else runs: what is worked out of them once stays right. Answers whether the
+        table would be pointed in the same way if the same payloads came again.
         """
 
     @abstractmethod

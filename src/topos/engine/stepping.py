@@ -24,9 +24,10 @@ def checked_steps(spec: Spec, entry: Entry, steps: Any) -> int:
         raise ShapeError("advance: a run of several steps retains no values; lower without backward()")
     if any(spec.is_selection(symbol.index) for symbol in entry.results):
         raise ShapeError("advance: a selection is no result of several steps")
+    count = int(steps)
     for symbol in entry.results:
-        Shape((steps, *spec.rows[symbol.index].shape))  # which raises where it is too large
-    return int(steps)
+        Shape((count, *spec.rows[symbol.index].shape))  # which raises where it is too large
+    return count
 
 
 def stacked(tensors: list[Tensor]) -> Tensor:

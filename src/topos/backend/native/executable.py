@@ -15,7 +15,6 @@ from topos.backend.native.results import LARGE_BYTES, Answer, Results, Series
 from topos.backend.native.table import FIRST_BUFFER, OWN, STEPS, UNREAD, Table, enter
 from topos.backend.native.weights import Weights
 from topos.engine.code import Compositions, NativeCode
-from topos.engine.feeds import Stack
 from topos.graph.spec import Spec
 from topos.op import Leaf
 from topos.tensor import Tensor
@@ -72,7 +71,7 @@ class Executable(NativeCode):
         packable = [start.packable for start in manifest.starts if start.packable is not None]
         self._weights = Weights(packable, self._constants, making)
         self._tables: list[Table] = []
-        self._repeat: tuple[Library, int] | None = None
+        self._repeating: Library | None = None
         self._steps = 0  # that were asked for so far, many at once
         self._together = 1  # steps that one native call takes: as many as are interruptible, by those before
 
@@ -125,7 +124,7 @@ class Executable(NativeCode):
         if word != UNREAD:
             table.words[word + table.strides - FIRST_BUFFER] = step_bytes
 
-    def point(self, table: Table, sources: Mapping[int, Tensor | Stack], is_settled: bool) -> bool:
+    def point(self, table: Table, sources: Mapping[int, Any], is_settled: bool) -> bool:
         """Writes the address of each source's payload; the panels of some live as long as they."""
         if table.repeats:
             table.settle()
@@ -133,7 +132,7 @@ class Executable(NativeCode):
         self._point(table, sources)
         return self._weights.point(table, sources if is_settled else {}) if self._weights else True
 
-    def _point(self, table: Table, sources: Mapping[int, Tensor | Stack]) -> None:
+    def _point(self, table: Table, sources: Mapping[int, Any]) -> None:
         words = table.words
         for row, slot in self.places.items():
             words[slot] = sources[row].address
@@ -170,10 +169,10 @@ class Executable(NativeCode):
 
     def _own(self) -> int:
         """Where the function is that runs the steps of this program alone."""
-        if self._repeat is None:
-            library = compiled(self.manifest.repeated, self.library.target if self.library else None)
-            self._repeat = library, *library.addresses.values()
-        return self._repeat[1]
+        if self._repeating is None:
+            self._repeating = compiled(self.manifest.repeated, self.library.target if self.library else None)
+        (address,) = self._repeating.addresses.values()
+        return address
 
     def _enter_steps(self, table: Table, steps: int) -> None:
         """In one native call or in several of `INTERRUPTIBLE_S`."""

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from topos.backend.native.groups import Lowering
 from topos.backend.native.kernel import PARAMETERS, Kernel, named
-from topos.backend.native.manifest import Placed
 from topos.backend.native.program import Program
 from topos.backend.native.table import FIRST_BUFFER, STEPS
 from topos.tensor.memory import LINE
@@ -60,46 +59,55 @@ def _inlined(kernel: Kernel) -> str:
 
 def _lines(name: str, program: Program, kept: dict[int, int]) -> Iterator[str]:
     """The function: a buffer that moves from step to step is `%p`, which was `%b` and will be `%n`."""
-    strides = FIRST_BUFFER + len(program.buffers)
-    moving = {row: at for at, row in enumerate(program.buffers) if row not in kept}
+    moving = [at for at, row in enumerate(program.buffers) if row not in kept]
     yield f"define void @{name}(ptr %table) nounwind {{"
     yield "entry:"
-    for at in range(len(program.calls)):  # first, as long as these hold the others, those are no registers
+    yield from _before(program, kept)
+    yield "  br label %step"
+    yield "step:"
+    yield "  %done = phi i64 [ 0, %entry ], [ %next, %step ]"
+    yield from (f"  %p{at} = phi ptr [ %b{at}, %entry ], [ %n{at}, %step ]" for at in moving)
+    yield from _step(program, kept)
+    yield from (f"  %n{at} = getelementptr i8, ptr %p{at}, i64 %s{at}" for at in moving)
+    yield "  %next = add i64 %done, 1"
+    yield "  %again = icmp slt i64 %next, %steps"
+    yield "  br i1 %again, label %step, label %end"
+    yield "end:"
+    for at, row in enumerate(program.buffers):
+        yield _copied(f"%b{at}", f"%kept{at}", kept[row]) if row in kept else f"  store ptr %n{at}, ptr %b{at}_at"
+    yield "  ret void"
+    yield "}"
+
+
+def _before(program: Program, kept: dict[int, int]) -> Iterator[str]:
+    """What comes before the first step: the words of the table, and the variables."""
+    for at in range(len(program.calls)):
         yield f"  %arguments{at} = alloca [{len(program.placed(at))} x ptr], align 8"
     yield from _word("%steps", STEPS, "i64")
     for at, row in enumerate(program.buffers):
         yield from _word(f"%b{at}", FIRST_BUFFER + at, "ptr")
         if row in kept:
             yield f"  %kept{at} = alloca [{kept[row]} x i8], align {LINE}"
-            yield f"  call void @llvm.memcpy.p0.p0.i64(ptr %kept{at}, ptr %b{at}, i64 {kept[row]}, i1 false)"
+            yield _copied(f"%kept{at}", f"%b{at}", kept[row])
         else:
-            yield from _word(f"%s{at}", strides + at, "i64")
-    if program.arena.bytes:  # zeros, because what is not set might be anything, and each time something else
+            yield from _word(f"%s{at}", FIRST_BUFFER + len(program.buffers) + at, "i64")
+    if program.arena.bytes:  # zeros: to LLVM, what is not set is another thing each time that it is looked at
         yield f"  %arena = alloca [{program.arena.bytes} x i8], align {LINE}"
         yield f"  call void @llvm.memset.p0.i64(ptr %arena, i8 0, i64 {program.arena.bytes}, i1 false)"
-    yield "  br label %step"
-    yield "step:"
-    yield "  %done = phi i64 [ 0, %entry ], [ %next, %step ]"
-    for at in moving.values():
-        yield f"  %p{at} = phi ptr [ %b{at}, %entry ], [ %n{at}, %step ]"
-    places = {row: f"%p{moving[row]}" if row in moving else f"%kept{at}" for at, row in enumerate(program.buffers)}
+
+
+def _step(program: Program, kept: dict[int, int]) -> Iterator[str]:
+    """The calls of one step."""
+    homes = {row: f"%kept{at}" if row in kept else f"%p{at}" for at, row in enumerate(program.buffers)}
     for at, call in enumerate(program.calls):
-        yield from _arguments(at, program.placed(at), places)
+        for place, (row, offset) in enumerate(program.placed(at)):
+            home = "%arena" if row is None else homes[row]
+            # Without `inbounds`, scalar replacement does not see that it is a variable's.
+            yield f"  %o{at}_{place} = getelementptr inbounds i8, ptr {home}, i64 {offset}"
+            yield f"  %a{at}_{place} = getelementptr ptr, ptr %arguments{at}, i64 {place}"
+            yield f"  store ptr %o{at}_{place}, ptr %a{at}_{place}, align 8"
         for kernel in call.kernels:
             yield f"  call void @{kernel.name}(ptr %arguments{at}, i64 0, i64 0)"
-    for at in moving.values():
-        yield f"  %n{at} = getelementptr i8, ptr %p{at}, i64 %s{at}"
-    yield "  %next = add i64 %done, 1"
-    yield "  %again = icmp slt i64 %next, %steps"
-    yield "  br i1 %again, label %step, label %end"
-    yield "end:"
-    for at, row in enumerate(program.buffers):
-        if row in kept:
-            yield f"  call void @llvm.memcpy.p0.p0.i64(ptr %b{at}, ptr %kept{at}, i64 {kept[row]}, i1 false)"
-        else:
-            yield f"  store ptr %n{at}, ptr %b{at}_at, align 8"
-    yield "  ret void"
-    yield "}"
 
 
 def _word(name: str, place: int, type: str) -> Iterator[str]:
@@ -108,10 +116,5 @@ def _word(name: str, place: int, type: str) -> Iterator[str]:
     yield f"  {name} = load {type}, ptr {name}_at, align 8"
 
 
-def _arguments(at: int, placed: Placed, places: dict[int, str]) -> Iterator[str]:
-    """Where the operands of a call are, as its kernels take them."""
-    for place, (row, offset) in enumerate(placed):
-        home = "%arena" if row is None else places[row]
-        yield f"  %o{at}_{place} = getelementptr inbounds i8, ptr {home}, i64 {offset}"  # else SROA looks once
-        yield f"  %a{at}_{place} = getelementptr ptr, ptr %arguments{at}, i64 {place}"
-        yield f"  store ptr %o{at}_{place}, ptr %a{at}_{place}, align 8"
+def _copied(target: str, source: str, size: int) -> str:
+    return f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)"
