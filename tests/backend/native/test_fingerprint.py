@@ -89,6 +89,7 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
         {4: -0.0, 5: math.inf, 6: 0.1},
         frozenset([4]),
         [Piece("key", ["a", "b"], [])],
+        "define void @repeat(ptr %table) {\n  ret void\n}\n",
     )
     found = manifest.read(whole.written())
     assert found == whole
