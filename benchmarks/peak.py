@@ -21,8 +21,8 @@ from topos.tensor.memory import LINE, aligned
 
 ROUNDS = 2_000_000
 LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30
-READS = 8
-"""Lines that are read in one turn of the loop."""
+PARTS = 4
+"""Parts that a thread reads side by side: of one alone, the hardware fetches less ahead than memory brings."""
 
 
 class Peak(NamedTuple):
@@ -48,11 +48,11 @@ def measured_peak(threads: int, repeats: int = 5) -> Peak:
     multiply = _function("multiply_add", ctypes.c_int64)
     read = _function("read", ctypes.c_void_p, ctypes.c_int64)
     memory = _memory()
-    share = len(memory) // threads // (READS * LINE) * READS * LINE
-    starts = [int(memory.ctypes.data) + at * share for at in range(threads)]
+    part = len(memory) // (threads * PARTS) // LINE * LINE
+    starts = [int(memory.ctypes.data) + at * PARTS * part for at in range(threads)]
     multiplied = min(_together([lambda: multiply(ROUNDS)] * threads) for _ in range(repeats))
-    passed = min(_together([lambda start=start: read(start, share) for start in starts]) for _ in range(repeats))  # type: ignore[misc]
-    return Peak(threads, operations * threads / multiplied, share * threads / passed)
+    passed = min(_together([lambda start=start: read(start, part) for start in starts]) for _ in range(repeats))  # type: ignore[misc]
+    return Peak(threads, operations * threads / multiplied, PARTS * part * threads / passed)
 
 
 def _together(calls: list[Callable[[], object]]) -> float:
@@ -147,13 +147,14 @@ def multiply_add_text(lanes: int, count: int) -> str:
 
 
 def read_text() -> str:
-    """`float @read(ptr %start, i64 %bytes)`: every line once, each of `READS` into a sum of its own."""
-    kind, turns = "<16 x i32>", range(READS)
+    """`float @read(ptr %start, i64 %bytes)`: every line of `PARTS` parts of so many bytes once, each part its own sum."""
+    kind, turns = "<16 x i32>", range(PARTS)
     starts = [f"  %c{at} = phi {kind} [ zeroinitializer, %entry ], [ %d{at}, %loop ]" for at in turns]
     steps: list[str] = []
     for at in turns:
         steps += [
-            f"  %o{at} = add nuw nsw i64 %place, {LINE * at}",
+            f"  %b{at} = mul nuw nsw i64 %bytes, {at}",
+            f"  %o{at} = add nuw nsw i64 %place, %b{at}",
             f"  %p{at} = getelementptr i8, ptr %start, i64 %o{at}",
             f"  %v{at} = load {kind}, ptr %p{at}, align 64",
             f"  %d{at} = add {kind} %c{at}, %v{at}",
@@ -168,7 +169,7 @@ def read_text() -> str:
             "  %place = phi i64 [ 0, %entry ], [ %next, %loop ]",
             *starts,
             *steps,
-            f"  %next = add nuw nsw i64 %place, {READS * LINE}",
+            f"  %next = add nuw nsw i64 %place, {LINE}",
             "  %more = icmp slt i64 %next, %bytes",
             "  br i1 %more, label %loop, label %after",
             "after:",

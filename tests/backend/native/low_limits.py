@@ -67,6 +67,7 @@ LIMITS: Mapping[str, Sequence[int]] = {
     "products.elect._VAST_BYTES": (1, 4 << 20),
     "products.elect._VAST_COLUMNS": (1, 1024),
     "products.lines._PANEL_BYTES": (1, 32 << 10),
+    "products.lines._FEWEST_PANELS": (1, 3),
     "products.micro._ROUND_BYTES": (1, 768),
     "products.streamed._STACK_BYTES": (1, 48 << 10),
     "products.elect._TILE_RUN_BYTES": (256, 3 << 10),

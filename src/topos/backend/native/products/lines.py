@@ -1,4 +1,9 @@
-"""Few rows by columns that lie as lines of terms: the lines are transposed in registers as they are read."""
+"""Few rows by columns that lie as lines of terms: the lines are transposed in registers as they are read.
+
+Memory is read fastest where it is read on and on, in few places: the hardware then fetches ahead by itself, and more
+than any request can ask for. From beyond the nearer caches, the columns of a vector therefore lie far apart, and the
+next vector's are those beside them: every lane reads one line after another, from end to end.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,8 @@ from topos.tensor.memory import LINE
 
 _AHEAD_BYTES = 512  # how far on in a line it is asked for
 _PANEL_BYTES = 32 << 10  # of lines that are all asked for before the first one is read
+_MOST_LANES = 8  # more places than the hardware follows
+_FEWEST_PANELS = 3
 
 
 def lines(kind: Kind) -> str:
@@ -22,7 +29,11 @@ def lines(kind: Kind) -> str:
 
 def _panels(kind: Kind, text: Text, work: Work) -> None:
     task, lanes = kind.choice.task, kind.lanes
-    tail = task.columns % lanes.width
+    first, end = work.panels
+    run = _run(kind)
+    if run:
+        _Apart(kind, text, work, run).panels()
+        first = text.add(first, run)
 
     def panel(index: str, _: Sequence[str]) -> None:
         column = text.mul(kind.choice.panels.start(text, index), lanes.width)
@@ -31,25 +42,97 @@ def _panels(kind: Kind, text: Text, work: Work) -> None:
         kind.choice.panels.each(
             text,
             index,
-            tail,
+            task.columns % lanes.width,
             lanes.width,
             lambda vectors, active: _Panel(kind, text, work, vectors, active).run(right, out, column),
         )
 
-    text.loop(*work.panels, 1, panel)
+    text.loop(first, end, 1, panel)
+
+
+def _run(kind: Kind) -> int:
+    """How many lines a lane reads one after another, as many panels as every tile has but its last; 0 where few.
+
+    An odd number: the lanes had else better not lie a multiple of many lines apart, in the same set of every cache.
+    """
+    choice = kind.choice
+    panels = choice.panels.groups // choice.column_tiles - 1
+    if not choice.is_far or kind.lanes.width > _MOST_LANES or panels < _FEWEST_PANELS:
+        return 0
+    return panels - (panels % 2 == 0)
+
+
+class _Apart:
+    """The first panels of a tile, their columns `run` lines apart: what lanes find is laid side by side to be stored."""
+
+    def __init__(self, kind: Kind, text: Text, work: Work, run: int) -> None:
+        self.kind, self.text, self.work, self.length = kind, text, work, run
+        self.task, self.lanes = kind.choice.task, kind.lanes
+        self.panel = _Panel(kind, text, work, kind.choice.panels.largest, kind.lanes.width, run)
+        self.columns = kind.choice.panels.largest * kind.lanes.width  # of a panel: each has results of its own
+        self.room = text.room(f"[{self.columns * self.task.rows * self.lanes.width} x {self.lanes.scalar}]")
+        self.first = text.mul(kind.choice.panels.start(text, work.panels[0]), self.lanes.width)
+
+    def panels(self) -> None:
+        """As many panels as fill a vector of each column's results, and again."""
+        self.text.loop("0", self.length, self.lanes.width, lambda line, _: self.group(line))
+
+    def group(self, line: str) -> None:
+        """The panels from a line of each lane on, then their results."""
+        text, width = self.text, self.lanes.width
+        line_bytes = self.task.right[1] * self.kind.right.item_bytes
+        right = text.at(self.work.right, text.mul(text.add(self.first, line), line_bytes))
+        left_over = text.let(f"sub i64 {self.length}, {line}")
+
+        def one(index: str) -> None:
+            totals = self.panel.totals(text.at(right, text.mul(index, line_bytes)))
+            for (vector, row), total in zip(self.panel.places, totals, strict=True):
+                for lane in range(width):
+                    value = text.let(f"extractelement {self.lanes.vector} {total}, i32 {lane}")
+                    place = text.at(self.place(str(vector * width + lane), str(row)), text.mul(index, self.size))
+                    text.do(f"store {self.lanes.scalar} {value}, ptr {place}, align {self.size}")
+
+        text.loop("0", text.least(left_over, width), 1, lambda index, _: one(index))
+        is_whole = text.less(width - 1, left_over)
+        finish = self.finish
+        text.when(is_whole, lambda: finish(line, width), lambda: finish(line, self.length % width))
+
+    @property
+    def size(self) -> int:
+        return self.lanes.wide_bytes
+
+    def place(self, column: str, row: str) -> str:
+        """Where the results of a panel's column and a row lie side by side."""
+        text, line_bytes = self.text, self.lanes.width * self.size
+        down = text.mul(row, line_bytes)
+        return text.at(text.at(self.room, text.mul(column, self.task.rows * line_bytes)), down)
+
+    def finish(self, line: str, active: int) -> None:
+        """So many results of every column and row."""
+        text, task, lanes = self.text, self.task, self.lanes
+        start = text.add(self.first, line)
+
+        def one(lane: str, row: str) -> None:
+            column = text.add(start, text.mul(lane, self.length))
+            value = lanes.load(text, self.place(lane, row), lanes.width, wide=True)
+            out = text.at(self.work.out, text.mul(column, task.out[1] * lanes.item_bytes))
+            pointer = text.at(out, text.mul(row, task.out[0] * lanes.item_bytes))
+            self.kind.finish(text, Results(value, self.work.product, row, column, active), pointer)
+
+        text.loop("0", self.columns, 1, lambda lane, _: text.loop("0", task.rows, 1, lambda row, _: one(lane, row)))
 
 
 class _Panel:
-    """Some vectors of columns, the last one of `active`; a chain for every vector and row."""
+    """Some vectors of columns, the last one of `active`, so many lines `apart`; a chain for every vector and row."""
 
-    def __init__(self, kind: Kind, text: Text, work: Work, vectors: int, active: int) -> None:
-        self.kind, self.text, self.work = kind, text, work
+    def __init__(self, kind: Kind, text: Text, work: Work, vectors: int, active: int, apart: int = 1) -> None:
+        self.kind, self.text, self.work, self.apart = kind, text, work, apart
         self.task, self.lanes = kind.choice.task, kind.lanes
         self.actives = [self.lanes.width] * (vectors - 1) + [active]
         self.places = [(vector, row) for vector in range(vectors) for row in range(self.task.rows)]
 
-    def run(self, right: str, out: str, column: str) -> None:
-        """All blocks, then the store."""
+    def totals(self, right: str) -> Sequence[str]:
+        """All blocks."""
         text, lanes = self.text, self.lanes
         terms, count = self.task.terms, -(-self.task.terms // BLOCK)
         totals = ["zeroinitializer"] * len(self.places)
@@ -60,10 +143,13 @@ class _Panel:
             return self.added(values, self.block(self.work.left, right, start, here))
 
         if count == 1:
-            totals = block("0", totals)
-        else:
-            totals = text.loop("0", str(count), 1, block, [(lanes.vector, total) for total in totals])
-        for (vector, row), total in zip(self.places, totals, strict=True):
+            return block("0", totals)
+        return text.loop("0", str(count), 1, block, [(lanes.vector, total) for total in totals])
+
+    def run(self, right: str, out: str, column: str) -> None:
+        """All blocks, then the store of columns that lie side by side."""
+        text, lanes = self.text, self.lanes
+        for (vector, row), total in zip(self.places, self.totals(right), strict=True):
             place = text.add(column, vector * lanes.width)
             results = Results(total, self.work.product, str(row), place, self.actives[vector])
             offset = row * self.task.out[0] + vector * lanes.width * self.task.out[1]
@@ -80,14 +166,15 @@ class _Panel:
         left = text.at(left, text.mul(start, task.left[1] * lefts.item_bytes))
         right = text.at(right, text.mul(start, task.right[0] * rights.item_bytes))
         kinds = [lanes.vector] * len(self.places)
-        vector_bytes = lanes.width * task.right[1] * rights.item_bytes
+        stride = task.right[1] * self.apart
+        vector_bytes = lanes.width * stride * rights.item_bytes
 
         def squares(term: str, values: Sequence[str]) -> list[str]:
             source = text.at(right, text.mul(term, rights.item_bytes))
             self.prefetch(source, text.add(start, term))
             place = text.at(left, text.mul(term, task.left[1] * lefts.item_bytes))
             for vector, active in enumerate(self.actives):
-                line = rights.transposed(text, text.at(source, vector * vector_bytes), task.right[1], active)
+                line = rights.transposed(text, text.at(source, vector * vector_bytes), stride, active)
                 for step, one in enumerate(line):
                     values = self.chained(values, text.at(place, step * task.left[1] * lefts.item_bytes), vector, one)
             return list(values)
@@ -96,7 +183,7 @@ class _Panel:
             source = text.at(right, text.mul(term, rights.item_bytes))
             place = text.at(left, text.mul(term, task.left[1] * lefts.item_bytes))
             for vector, active in enumerate(self.actives):
-                one = rights.gather(text, text.at(source, vector * vector_bytes), task.right[1], active)
+                one = rights.gather(text, text.at(source, vector * vector_bytes), stride, active)
                 values = self.chained(values, place, vector, one)
             return list(values)
 
@@ -135,7 +222,7 @@ class _Panel:
         every line, or of some lines in turn where it reads less than a cache line of each. Lines so short that all
         of them stay nearby are left to the hardware, and those of the next panel asked for at the same place.
         """
-        if not self.kind.choice.is_far:
+        if not self.kind.choice.is_far or self.apart > 1:
             return
         text, task, size = self.text, self.task, self.kind.right.item_bytes
         columns, stride = len(self.actives) * self.lanes.width, task.right[1] * size
