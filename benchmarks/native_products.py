@@ -36,6 +36,8 @@ from topos.tensor.memory import aligned  # noqa: E402
 
 DTYPES = {"f32": np.float32, "f64": np.float64}
 PROBE_TILES = 16
+PROBE_PARTS = 4
+"""Parts of a tile that a sum reads side by side: of one alone, the hardware fetches less ahead than memory brings."""
 
 
 class Case(NamedTuple):
@@ -59,9 +61,9 @@ class Case(NamedTuple):
 
 
 def text_of_probe(name: str, size: int) -> str:
-    """A sum over a part of `size` bytes, in eight vectors."""
-    share = size // PROBE_TILES // 512 * 512
-    lanes = range(8)
+    """A sum over a part of `size` bytes, in two vectors for each of `PROBE_PARTS`."""
+    part = size // PROBE_TILES // PROBE_PARTS // 128 * 128
+    share, lanes = part * PROBE_PARTS, range(2 * PROBE_PARTS)
     lines = [
         f"define void @{name}(ptr %arguments, i64 %tile, i64 %worker) nounwind {{",
         "entry:",
@@ -77,11 +79,11 @@ def text_of_probe(name: str, size: int) -> str:
         "  %i = phi i64 [ 0, %entry ], [ %j, %loop ]",
         *(f"  %s{k} = phi <16 x float> [ zeroinitializer, %entry ], [ %t{k}, %loop ]" for k in lanes),
         "  %here = getelementptr i8, ptr %base, i64 %i",
-        *(f"  %p{k} = getelementptr i8, ptr %here, i64 {64 * k}" for k in lanes),
+        *(f"  %p{k} = getelementptr i8, ptr %here, i64 {k // 2 * part + k % 2 * 64}" for k in lanes),
         *(f"  %x{k} = load <16 x float>, ptr %p{k}, align 4" for k in lanes),
         *(f"  %t{k} = fadd <16 x float> %s{k}, %x{k}" for k in lanes),
-        "  %j = add i64 %i, 512",
-        f"  %more = icmp slt i64 %j, {share}",
+        "  %j = add i64 %i, 128",
+        f"  %more = icmp slt i64 %j, {part}",
         "  br i1 %more, label %loop, label %end",
         "end:",
         *(f"  %q{k} = getelementptr i8, ptr %mine, i64 {64 * k}" for k in lanes),

@@ -147,7 +147,7 @@ def multiply_add_text(lanes: int, count: int) -> str:
 
 
 def read_text() -> str:
-    """`float @read(ptr %start, i64 %bytes)`: every line of `PARTS` parts of so many bytes once, each part its own sum."""
+    """`float @read(ptr %start, i64 %bytes)`: every line of `PARTS` parts of so many bytes once, and a sum of each."""
     kind, turns = "<16 x i32>", range(PARTS)
     starts = [f"  %c{at} = phi {kind} [ zeroinitializer, %entry ], [ %d{at}, %loop ]" for at in turns]
     steps: list[str] = []

@@ -71,6 +71,8 @@ LIMITS: Mapping[str, Sequence[int]] = {
     "products.micro._ROUND_BYTES": (1, 768),
     "products.streamed._STACK_BYTES": (1, 48 << 10),
     "products.elect._TILE_RUN_BYTES": (256, 3 << 10),
+    "products.elect._FOURTH_BYTES": (128, 2 << 10),
+    "products.elect._EIGHTH_BYTES": (128, 8 << 10),
     "products.elect._SUMS_BYTES": (1 << 9, 96 << 10),
     "products.elect._DOTS": (1, 256),
     "products.terms._FEWEST_BLOCKS": (1, 8),

@@ -341,6 +341,17 @@ def test_lines_that_come_from_beyond_the_nearer_caches(element: str) -> None:
         check(element, "host", left, right, threads=2)
 
 
+@each_element
+@pytest.mark.parametrize("target", ["x86-64-v3", "host"])
+def test_lanes_read_lines_of_their_own_from_end_to_end(element: str, target: str) -> None:
+    if target not in TARGETS:
+        pytest.skip(f"this machine runs no {target}")
+    for shape, batch, out in (((1, 20, 1003), (17,), "plain"), ((3, 65, 1100), (4,), "strided")):
+        left, right = operands(element, *shape, ("plain", "transposed"), batch=batch, specials=0.0003)
+        assert right.nbytes >= 512 << 10
+        check(element, target, left, right, out, threads=3)
+
+
 @pytest.mark.parametrize(("rows", "columns", "kind"), [(128, 256, "direct"), (128, 250, "packed"), (40, 250, "direct")])
 def test_lines_that_cross_those_of_the_caches_are_packed_for_many_rows(rows: int, columns: int, kind: str) -> None:
     task = compiler.task_of(*operands("f32", rows, 300, columns), np.zeros((rows, columns), np.float32), "f32")

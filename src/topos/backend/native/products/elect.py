@@ -34,6 +34,8 @@ _SUMS_OF_FEW_BYTES = 6 << 10  # for each line that is read beside others: half o
 _SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in L1
 _RUN_BYTES = 1 << 10  # of a line of the right operand that is read on and on
 _TILE_RUN_BYTES = 3 << 10  # of a line that a tile reads at once: each time memory is slow to begin
+_FOURTH_BYTES = 2 << 10  # the same of few rows, where there are 4 tiles,
+_EIGHTH_BYTES = 8 << 10  # and where there are 8: memory is nearly as fast for 4 threads
 _RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies,
 # where a vector is a line: the hardware then fetches ahead of a panel. Lines that lie apart have to come from L2.
 
@@ -164,10 +166,13 @@ def _long_panels(task: ProductTask, width: int) -> Split:
 
     Many products are tiles enough: their lines are not cut.
     """
-    vectors = -(-task.columns // width)
-    sums_of_few = _SUMS_OF_FEW_BYTES * side(task.rows, width * task.wide_bytes)
-    run, sums = (_TILE_RUN_BYTES, _SUMS_BYTES) if task.rows > FEW else (_RUN_BYTES, sums_of_few)
-    tiles = next((n for n in (8, 4) if task.columns * task.right_bytes >= n * run), 2)
+    vectors, line_bytes = -(-task.columns // width), task.columns * task.right_bytes
+    if task.rows > FEW:
+        runs, sums = ((8, _TILE_RUN_BYTES), (4, _TILE_RUN_BYTES)), _SUMS_BYTES
+    else:
+        sums = _SUMS_OF_FEW_BYTES * side(task.rows, width * task.wide_bytes)
+        runs = ((8, _EIGHTH_BYTES), (4, _FOURTH_BYTES))
+    tiles = next((count for count, run in runs if line_bytes >= count * run), 2)
     tiles = 1 if task.batches >= _MANY_PRODUCTS else tiles
     most = sums // (task.rows * width * task.wide_bytes)
     return split(vectors, -(-vectors // (tiles * -(-vectors // (tiles * most)))))

@@ -63,7 +63,7 @@ def _run(kind: Kind) -> int:
 
 
 class _Apart:
-    """The first panels of a tile, their columns `run` lines apart: what lanes find is laid side by side to be stored."""
+    """The first panels of a tile, their columns `run` lines apart; results are laid side by side to be stored."""
 
     def __init__(self, kind: Kind, text: Text, work: Work, run: int) -> None:
         self.kind, self.text, self.work, self.length = kind, text, work, run
