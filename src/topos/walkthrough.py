@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import topos
 from topos import Element, Network, Parameters, Symbol, Tape, Tensor, Value, bf16, f32, f64
 from topos.printed import bits, code, numbers, shown, told
+from topos.records import NamedTuple
 
 WEIGHTS = [[0.5, -0.25], [0.25, 0.4]]
 INPUT = [[1.0, 2.0]]

@@ -6,12 +6,13 @@ import warnings
 from collections.abc import Mapping, Set
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from topos.backend.fidelity import Coverage
 from topos.backend.formula import Formula
 from topos.backend.task import Stretch, Task
 from topos.errors import BackendUnavailable
+from topos.records import NamedTuple
 from topos.tensor import services
 
 

@@ -6,11 +6,12 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from topos.element.element import Array
+from topos.records import NamedTuple
 
 ROW_MAJOR, AS_IT_IS, TRANSPOSED = 101, 111, 112
 

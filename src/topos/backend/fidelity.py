@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 from enum import Enum
-from typing import NamedTuple
 
 from topos.element import Element
+from topos.records import NamedTuple
 
 
 class Fidelity(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from topos.element.element import Array
 from topos.engine.code import Code, Compositions, ServingCode
 from topos.errors import ElementError
 from topos.graph.spec import Spec
+from topos.records import NamedTuple
 from topos.tensor import Tensor, services
 from topos.tensor.evaluate import kernel_of
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from topos.graph.spec import Row, Spec
 from topos.op import INPUT, Movement
+from topos.records import NamedTuple
 
 
 class Order(NamedTuple):

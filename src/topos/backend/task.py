@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from topos.backend.formula import Formula
 from topos.element import Element
@@ -11,6 +10,7 @@ from topos.element.element import Array
 from topos.engine.numerics import Numerics
 from topos.graph.spec import Spec
 from topos.op import Opcode
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.emission.mesh import Layout, layout
 from topos.emission.text import Named
 from topos.engine.entry import Entry
 from topos.graph import Symbol
 from topos.graph.spec import Spec
+from topos.records import NamedTuple
 
 
 class Attributes(NamedTuple):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.emission.sources import arguments
 from topos.errors import EmissionError, KinshipError, restated
 from topos.graph.spec import Spec
+from topos.records import NamedTuple
 
 Cuts = tuple[tuple[str, ...], ...]
 """For each axis of an array, the mesh axes that cut it, the outermost first."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from topos.element import Element, Emittable
 from topos.emission.text import Named
 from topos.emission.words import DTYPES, Arithmetic, Words
 from topos.errors import EmissionError
+from topos.records import NamedTuple
 
 
 class Picks(NamedTuple):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+from topos.records import NamedTuple
 
 
 class Named(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from topos.errors import ElementError, FeedError, KinshipError, ShapeError, rest
 from topos.graph import Symbol
 from topos.graph.spec import Ids, Spec
 from topos.op import Input
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.tensor.memory import address_of, owned

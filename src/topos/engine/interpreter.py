@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from topos.errors import ElementError
 from topos.graph import Network, Parameters
 from topos.graph.spec import Spec
 from topos.op import Opcode
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor, services
 from topos.tensor.evaluate import Kernel, kernel_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from importlib import import_module
-from typing import NamedTuple
 
 from topos.element import Element
 from topos.engine import liveness
@@ -15,6 +14,7 @@ from topos.engine.pattern.match import Match, Pattern
 from topos.graph import Symbol
 from topos.graph.describe import counted, node_lines
 from topos.graph.spec import Spec
+from topos.records import NamedTuple
 
 
 class Able(NamedTuple):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from topos.graph import Symbol
 from topos.graph.place import line
 from topos.graph.spec import Spec
 from topos.op import Opcode
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor
 

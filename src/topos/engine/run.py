@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from topos.graph.nesting import mapped
 from topos.graph.reverse import sweep
 from topos.graph.spec import Row, Spec
 from topos.op import Parameter
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.tensor.tensor import constant

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.errors import KinshipError
+from topos.records import NamedTuple
 
 Leaf = Callable[[Any], Any]
 

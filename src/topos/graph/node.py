@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import overload
 
 from topos.element import Element
 from topos.graph.place import Place, described
 from topos.graph.spec import Row, Spec
 from topos.graph.symbol import Symbol
 from topos.op import Opcode
+from topos.records import NamedTuple
 from topos.shape import Shape
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.element import Element
 from topos.errors import FeedError, KinshipError
 from topos.graph.place import Place, described, here, line
 from topos.graph.symbol import Family, Symbol, what_it_is
 from topos.op import Opcode
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor
 

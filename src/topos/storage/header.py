@@ -7,9 +7,10 @@ hole or an overlap.
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from topos.errors import CheckpointError, ShapeError
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.storage.dtypes import BITS
 from topos.storage.text import parsed

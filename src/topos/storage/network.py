@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.element import Element
 from topos.engine import BoundEntry
 from topos.errors import CheckpointError, ToposError, restated
 from topos.graph import Network
+from topos.records import NamedTuple
 from topos.storage.elements import NamedElements, given_elements
 from topos.storage.entries import Entries, entries_document, entries_of
 from topos.storage.names import names_document, names_of

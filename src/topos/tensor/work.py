@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from topos.op import (
 )
 from topos.op.kinds import ByKind
 from topos.op.maps import Sqrt
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor.evaluate import Operand, kernel_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from topos.element.element import Array
 from topos.engine.numerics import Numerics
 from topos.graph.spec import Ids, Row, Spec
 from topos.op import INPUT, MATMUL, SUM, LogSoftmax, SumAlong
+from topos.records import NamedTuple
 from topos.tensor import Tensor
 from topos.tensor.evaluate import kernel_of
 from topos.tensor.services import formula_of

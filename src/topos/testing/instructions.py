@@ -6,11 +6,11 @@ Tests that hold for every instruction are parametrised over it, and whole progra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from topos import op
 from topos.element import bf16, f32, f64
 from topos.op import MAPS, MapOperation, Opcode
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.testing.samples import Choose, Sample, sample
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -14,6 +14,7 @@ from topos.element.element import Array
 from topos.errors import ToposError
 from topos.graph import Symbol, Tape, Value
 from topos.op import Opcode
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.testing.instructions import INSTRUCTIONS

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from topos.element import Element, f64
 from topos.op import Opcode
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from typing import NamedTuple
 
 from topos.backend.native.groups import Lowering
+from topos.records import NamedTuple
 from topos.tensor.memory import whole_lines
 
 

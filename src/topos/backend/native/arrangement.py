@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
 
 from topos.backend.native.views import View, dense_strides
 from topos.op import Movement
 from topos.op.movement import Permute, Reshape
+from topos.records import NamedTuple
 from topos.shape import Shape
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from topos.backend.native.drafts import WHOLE
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.passes import Passes
 from topos.op import Cast, Elementwise, MatMul
+from topos.records import NamedTuple
 
 
 class Carry(NamedTuple):

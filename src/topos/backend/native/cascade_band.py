@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from topos.backend.native.cascade_bands import Bands, in_bands, operand_of
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.program import Pointer
@@ -11,6 +9,7 @@ from topos.backend.native.registers import INT64, Operand
 from topos.backend.native.rings import Ring
 from topos.backend.native.views import View, dense, dense_strides
 from topos.graph.spec import Spec
+from topos.records import NamedTuple
 from topos.shape import Shape
 
 

@@ -7,12 +7,12 @@ block is small however large the image is, and one image is work for several thr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.views import View, dense_strides
 from topos.op import Fold
 from topos.op.movement import window_count
+from topos.records import NamedTuple
 
 LARGE_BYTES = 1 << 21
 """Of the windows of an image: those that take more are computed by bands."""

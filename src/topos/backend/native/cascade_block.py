@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.program import Pointer
 from topos.backend.native.views import View
 from topos.graph.spec import Spec
 from topos.op import Fold, MatMul
+from topos.records import NamedTuple
 from topos.shape import Shape
 
 

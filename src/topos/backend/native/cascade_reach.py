@@ -8,7 +8,6 @@ product changes its sum, where the right operand is finite: that is looked at in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from topos.backend.native.cascade_block import Block
 from topos.backend.native.contractions import product_task
@@ -18,6 +17,7 @@ from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 from topos.op import Div, MaxAlong, Select, Sub, SumAlong
 from topos.op.maps import Exp
+from topos.records import NamedTuple
 from topos.reference.sums import LANES
 
 _WORDS = {2: ("i16", 0x7F80), 4: ("i32", 0x7F800000), 8: ("i64", 0x7FF0000000000000)}

@@ -8,12 +8,12 @@ section 3.1, keeps the same two).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from topos.backend.native.cascade_crossing import Crossing
 from topos.backend.native.groups import Group, Lowering
 from topos.op import MatMul
 from topos.op.reduction import AlongAxis
+from topos.records import NamedTuple
 
 
 class Remade(NamedTuple):

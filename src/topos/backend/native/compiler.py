@@ -14,13 +14,14 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache as once
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos._version import __version__
 from topos.backend.native import cache, counts
 from topos.backend.native.emission import CODE_GENERATION_LEVEL, CompilationError, Emission, Wanted, machine, optimised
 from topos.backend.native.llvm import ask, binding, later
 from topos.backend.native.target import Target, current
+from topos.records import NamedTuple
 
 # The large code model, because the loader may put the sections of an object further apart than the small one reaches;
 # measured, it costs nothing in loops.

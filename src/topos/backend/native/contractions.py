@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from topos.backend.native.evaluator import Evaluator, needed
 from topos.backend.native.groups import Group, Lowering
@@ -18,6 +17,7 @@ from topos.backend.native.target import Target
 from topos.backend.native.text import Function
 from topos.backend.native.views import View
 from topos.op import Leaf, Parameter
+from topos.records import NamedTuple
 
 Products = Callable[[ProductTask, Target, Epilogue | None], tuple[Kernel, ...]]
 """What writes the kernels of a product."""

@@ -6,7 +6,8 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from topos.records import NamedTuple
 
 COLD = "compiled"
 """Made by LLVM: neither this process nor the cache on disk had it."""

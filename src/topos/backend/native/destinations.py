@@ -6,11 +6,11 @@ A product may store its results in any order of its axes; other groups store the
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.views import View, dense_strides
 from topos.op import MatMul, Movement, Reshape
+from topos.records import NamedTuple
 from topos.shape import Shape
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
 
 from topos.backend.native.views import View
 from topos.graph.spec import Spec
+from topos.records import NamedTuple
 from topos.shape import Shape
 
 MOST_ROWS = 128

@@ -15,13 +15,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache as once
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.backend.native import counts
 from topos.backend.native.llvm import binding
 from topos.backend.native.processors import allowed
 from topos.backend.native.target import Target
 from topos.errors import ToposError
+from topos.records import NamedTuple
 
 # Scalar replacement, then code generation level 1: the same machine code as level 2 and 3, and the same speed as after
 # the whole pipeline of -O2, in half its time.

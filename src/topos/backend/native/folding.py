@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
-from typing import NamedTuple
 
 from topos.backend.native.drafts import Draft
 from topos.backend.native.placement import Placement
@@ -18,6 +17,7 @@ from topos.graph.spec import Spec
 from topos.op import Fold, MatMul, Movement
 from topos.op.elementwise import ADD
 from topos.op.movement import Permute, Reshape
+from topos.records import NamedTuple
 
 FEWEST_CHANNELS = 8
 """Next to one another; fewer leave most of a vector empty."""

@@ -8,7 +8,6 @@ reads only what earlier ones stored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from topos.engine.liveness import volume
 from topos.graph.spec import Spec
 from topos.op import Cast, Elementwise, Fold, MatMul, Movement, Opcode, Pad, Stop, Sum
 from topos.op.reduction import AlongAxis
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor
 

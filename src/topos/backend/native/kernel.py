@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import NamedTuple
+
+from topos.records import NamedTuple
 
 PARAMETERS = "ptr %arguments, i64 %tile, i64 %worker"
 """What every kernel's function takes."""

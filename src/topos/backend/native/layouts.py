@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from topos.element.element import Array
 from topos.op import Broadcast, BroadcastAlong, Opcode, Permute
+from topos.records import NamedTuple
 from topos.shape import Shape
 
 Movements = list[tuple[Opcode, Shape]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from topos.backend.native.compiler import Piece
 from topos.backend.native.grouping import grouped
@@ -21,6 +20,7 @@ from topos.backend.native.writers import write
 from topos.backend.task import Declined
 from topos.engine.code import Compositions
 from topos.graph.spec import Spec
+from topos.records import NamedTuple
 
 
 class Packing(NamedTuple):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import NamedTuple
 
 from topos.backend.native.compiler import Piece
+from topos.records import NamedTuple
 
 Placed = list[tuple[int | None, int]]
 """The operands of a call: the row of a buffer, or `None` for the arena, and the offset in it in bytes."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from topos.backend.native.costs import is_dear
 from topos.backend.native.groups import Group, Lowering
 from topos.op import Div, LogSoftmax, LogSumExp, MaxAlong, Reduction
 from topos.op.maps import Sqrt
+from topos.records import NamedTuple
 
 CHEAP, CHEAP_FAR = 3, 16
 """Operations that are done again rather than kept for a later pass; or so, where a row leaves the nearest caches."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.backend.native.executable import Executable
 from topos.backend.native.groups import Group, Lowering
@@ -13,6 +13,7 @@ from topos.backend.native.table import CALL_COUNT, Table, enter
 from topos.backend.native.telling import told_work
 from topos.engine.liveness import volume
 from topos.op import MatMul, Movement, Reduction
+from topos.records import NamedTuple
 from topos.tensor import Tensor
 
 ROUNDS = 20

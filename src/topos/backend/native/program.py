@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from topos.backend.native.arena import Arena, arranged
 from topos.backend.native.carry import Carry, carry_of
@@ -12,6 +11,7 @@ from topos.backend.native.kernel import Kernel
 from topos.backend.native.manifest import Placed
 from topos.backend.native.moves import moved_bytes
 from topos.backend.native.products import Prepacked
+from topos.records import NamedTuple
 
 
 class Pointer(NamedTuple):

@@ -6,7 +6,6 @@ A selection is never written out for a reader: a place `(row, column)` of it is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.registers import INT64, Integer, Operand, listed, zeros
@@ -14,6 +13,7 @@ from topos.backend.native.text import Function
 from topos.backend.native.views import Guard, View
 from topos.backend.native.vocabulary import Lanes
 from topos.element import Element
+from topos.records import NamedTuple
 
 
 class Place(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
 
 from topos.backend.native.arrangement import Arrangement, arrangement
 from topos.backend.native.placement import Placement
@@ -15,6 +14,7 @@ from topos.op import LEAF, Cast, Elementwise, Fold, LogSoftmax, Movement, Opcode
 from topos.op.elementwise import ADD
 from topos.op.movement import Reshape
 from topos.op.reduction import AlongAxis
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor
 

@@ -10,7 +10,6 @@ result is worked out again as it was recorded, where its readers walk it so.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from typing import NamedTuple
 
 from topos.backend.native.costs import is_dear
 from topos.backend.native.drafts import MOST_ROWS, Draft
@@ -19,6 +18,7 @@ from topos.backend.native.readers import Readers
 from topos.backend.native.views import View, dense
 from topos.graph.spec import Row, Spec
 from topos.op import Elementwise
+from topos.records import NamedTuple
 from topos.shape import Shape
 
 LEAST = 1 << 5

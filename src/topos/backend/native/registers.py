@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from typing import NamedTuple
 
+from topos.records import NamedTuple
 from topos.tensor.memory import LINE
 
 ITEM_BITS = {"float": 32, "double": 64, "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "ptr": 64}

@@ -7,7 +7,6 @@ not among the mask's: there is nothing to read there and nothing to write.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from topos.backend.native.costs import lanes_up_to
 from topos.backend.native.groups import Group, Lowering
@@ -18,6 +17,7 @@ from topos.backend.native.registers import INT64, Integer, Operand
 from topos.backend.native.target import Target
 from topos.backend.native.views import dense, dense_strides
 from topos.op import Select
+from topos.records import NamedTuple
 from topos.shape import Shape
 
 

@@ -6,12 +6,13 @@ import ctypes
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from topos.element import Element
 from topos.element.element import Array
+from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor
 from topos.tensor.memory import LINE, address_of, whole_lines

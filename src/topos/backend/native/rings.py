@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from topos.backend.native.registers import Operand
+from topos.records import NamedTuple
 
 
 class Ring(NamedTuple):

@@ -7,13 +7,14 @@ number. Across: the lanes are neighbouring rows, each with its own term and its 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.nest import Frame
 from topos.backend.native.registers import INT64, Integer, Operand, listed, vector, written
 from topos.backend.native.text import Function
 from topos.backend.native.vocabulary import Lanes
+from topos.records import NamedTuple
 from topos.reference.sums import BLOCK, LANES
 
 Body = Callable[[Integer, Integer | None], list[Lanes]]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from topos.backend.native.flags import guarded
 from topos.backend.native.llvm import later
 from topos.backend.native.manifest import Manifest, Placed
 from topos.backend.native.pool import pool
+from topos.records import NamedTuple
 from topos.tensor.memory import address_of, aligned
 
 STEPS, RUN, CALLS, BUFFERS, STRIDES, FIXES, CALL_COUNT, BUFFER_COUNT, FIX_COUNT, OWN, UNREAD, FIRST_BUFFER = range(12)

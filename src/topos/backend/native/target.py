@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
 
 from topos.backend.native.llvm import ask, binding
 from topos.backend.native.settings import environment
 from topos.errors import SettingError
+from topos.records import NamedTuple
 
 # The levels of the x86-64 psABI, each with what it adds to the one before.
 _LEVELS = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
 from topos.op import Movement
+from topos.records import NamedTuple
 from topos.shape import Shape
 
 

@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from topos.backend.native.manifest import Packable
 from topos.backend.native.pool import pool
 from topos.backend.native.table import Table
 from topos.backend.native.target import current
+from topos.records import NamedTuple
 from topos.tensor import Tensor
 from topos.tensor.beside import beside
 from topos.tensor.memory import address_of, aligned

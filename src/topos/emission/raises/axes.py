@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from topos.engine.pattern.match import Match
 from topos.graph.spec import Spec
+from topos.records import NamedTuple
 
 Parts = Sequence[tuple[int, str]]
 

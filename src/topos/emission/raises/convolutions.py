@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import NamedTuple
 
 from topos.emission.raises.axes import Axes, axes_of
 from topos.emission.raises.raising import Raising, ordered, shaped
 from topos.emission.text import Named
 from topos.engine.pattern.layout import Window
+from topos.records import NamedTuple
 
 
 class Along(NamedTuple):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from topos.emission.site import Site
 from topos.emission.text import Named
 from topos.engine.pattern.match import Match
 from topos.graph.spec import Spec
+from topos.records import NamedTuple
 
 
 class Raising(NamedTuple):

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from topos.backend.stablehlo import NOT_INSTALLED, jax_version
 from topos.element.element import Array
 from topos.errors import BackendUnavailable, EngineError, SettingError
+from topos.records import NamedTuple
 
 
 def _module(name: str) -> Any:

@@ -10,12 +10,12 @@ import os
 import threading
 from collections import OrderedDict
 from functools import cache as once
-from typing import NamedTuple
 
 from topos.backend.native import cache
 from topos.backend.native.target import host
 from topos.emission.xla.client import Devices, Loaded, compiled, loaded
 from topos.errors import ToposError
+from topos.records import NamedTuple
 
 HELD = 64
 """How many forms a process keeps for whoever asks again."""

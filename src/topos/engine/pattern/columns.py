@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from topos.graph.spec import Row, Spec
 from topos.op import Cast, Elementwise, Movement, Opcode, Pad
+from topos.records import NamedTuple
 from topos.tensor import Tensor
 
 DEEPEST = 4

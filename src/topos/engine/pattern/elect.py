@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import NamedTuple
 
 from topos.engine.pattern.match import Match
 from topos.graph.spec import Row
+from topos.records import NamedTuple
 
 Stored = Mapping[int, Set[int]]
 """The rows that somebody stores, each with those that are the same numbers there, in another order perhaps."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.engine.pattern.columns import Columns
 from topos.engine.pattern.match import Match
 from topos.engine.pattern.terms import Found, Term
+from topos.records import NamedTuple
 
 
 class Told(NamedTuple):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import NamedTuple
 
 from topos.op import Fold, MaxAlong, Narrow, Opcode, Pad, Permute, Reshape, SumAlong, Unfold
+from topos.records import NamedTuple
 from topos.shape import Shape
 
 

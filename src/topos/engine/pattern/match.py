@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.graph import Symbol
+from topos.records import NamedTuple
 
 
 class Match(NamedTuple):

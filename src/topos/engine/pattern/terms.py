@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from topos.engine.pattern.columns import Columns
 from topos.op import Add, Div, MatMul, Mul, Neg, Opcode, Sub
+from topos.records import NamedTuple
 
 
 class Found(NamedTuple):

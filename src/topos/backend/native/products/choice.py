@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from topos.backend.native.products.split import Split
 from topos.backend.native.products.task import ProductTask
+from topos.records import NamedTuple
 from topos.reference.products import BLOCK
 
 _PART_PANELS = 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.split import Split, split
@@ -12,6 +11,7 @@ from topos.backend.native.products.streamed import FEW, side
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
+from topos.records import NamedTuple
 from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from topos.backend.native.kernel import head
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.regions import Regions, base
 from topos.backend.native.products.text import Text
+from topos.records import NamedTuple
 
 CALLS = "noinline optnone"
 """Of a function that only calls others, which do the work: it need not be fast, and is compiled in half the time."""

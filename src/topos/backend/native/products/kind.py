@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.epilogue import Epilogue, Finish, internal, parameters
 from topos.backend.native.products.lanes import Lanes, Results
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
+from topos.records import NamedTuple
 
 
 class Span(NamedTuple):

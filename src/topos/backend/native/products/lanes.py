@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from topos.backend.native.products.fused import fused
 from topos.backend.native.products.task import ITEM_BYTES
 from topos.backend.native.products.text import Text
 from topos.backend.native.products.transpose import Units, transposed
 from topos.backend.native.target import Target
+from topos.records import NamedTuple
 
 _ITEMS = {"bf16": "i16", "f32": "float", "f64": "double"}
 

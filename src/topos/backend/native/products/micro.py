@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from topos.backend.native.products.grids import OFFSET_BYTES, grid_rows
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.text import Text
+from topos.records import NamedTuple
 from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE
 

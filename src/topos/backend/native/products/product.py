@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from topos.backend.native.kernel import Kernel, head, named
 from topos.backend.native.products.dots import dots
@@ -20,6 +19,7 @@ from topos.backend.native.products.terms import block_tasks, is_split, totals, t
 from topos.backend.native.products.tiled import tiled
 from topos.backend.native.products.zeros import zeros
 from topos.backend.native.target import Target
+from topos.records import NamedTuple
 from topos.reference.products import BLOCK
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from topos.backend.native.products.text import Text
+from topos.records import NamedTuple
 
 
 class Split(NamedTuple):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 from topos.backend.native.products.epilogue import Definition
 from topos.backend.native.views import Axes
+from topos.records import NamedTuple
 
 ITEM_BYTES = {"bf16": 2, "f32": 4, "f64": 8}
 

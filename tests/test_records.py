@@ -1,0 +1,142 @@
+"""Named tuples behave as `typing`'s do."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import re
+import typing
+from pathlib import Path
+
+import pytest
+
+import topos
+from topos.records import NamedTuple
+
+
+class Place(NamedTuple):
+    """A row and a column of it."""
+
+    row: int
+    column: int = 2
+    names: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        return self.row + self.column
+
+    def moved(self, rows: int) -> Place:
+        return self._replace(row=self.row + rows)
+
+    @classmethod
+    def first(cls) -> Place:
+        return cls(0, 0)
+
+
+class One(NamedTuple):
+    value: int
+
+
+class Nothing(NamedTuple):
+    pass
+
+
+class Typed(typing.NamedTuple):
+    row: int
+    column: int = 2
+    names: tuple[str, ...] = ()
+
+
+Typed.__name__ = "Place"
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [((1,), {}), ((1, 5), {}), ((1,), {"names": ("a",)}), ((), {"column": 3, "row": 4})],
+)
+def test_equals_what_typing_makes(given, named):
+    place, typed = Place(*given, **named), Typed(*given, **named)
+    assert place == typed == tuple(typed)
+    assert hash(place) == hash(typed)
+    assert repr(place) == repr(typed)
+    assert place._asdict() == typed._asdict()
+    assert [place.row, place.column, place.names] == list(typed)
+    assert place._replace(column=9) == typed._replace(column=9)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"), [((), {}), ((1, 2, (), 3), {}), ((1,), {"row": 2}), ((1,), {"nothing": 2})]
+)
+def test_refuses_what_typing_refuses(given, named):
+    with pytest.raises(TypeError) as ours:
+        Place(*given, **named)
+    with pytest.raises(TypeError) as theirs:
+        Typed(*given, **named)
+    assert str(ours.value).split(") ")[-1] == str(theirs.value).split(") ")[-1]
+
+
+def test_holds_methods_and_facts():
+    assert (Place(1).total, Place(1).moved(2), Place.first()) == (3, Place(3), Place(0, 0))
+    assert Place._fields == Place.__match_args__ == ("row", "column", "names")
+    assert Place._field_defaults == {"column": 2, "names": ()}
+    assert Place.__doc__ == "A row and a column of it."
+    assert list(inspect.signature(Place).parameters) == ["row", "column", "names"]
+    assert typing.get_type_hints(Place) == {"row": int, "column": int, "names": tuple[str, ...]}
+    assert not hasattr(Place(1), "__dict__")
+
+
+def test_has_any_number_of_fields():
+    assert (One(3), One(3).value, repr(One(value=4))) == ((3,), 3, "One(value=4)")
+    assert (Nothing(), repr(Nothing())) == ((), "Nothing()")
+
+
+def test_constructors_of_one_shared_code_keep_their_own_names_and_defaults():
+    class Other(NamedTuple):
+        left: int
+        middle: int
+        right: int
+
+    assert Other(right=3, left=1, middle=2) == (1, 2, 3)
+    with pytest.raises(TypeError, match="'right'"):
+        Other(1, 2)
+    assert Place(1) == (1, 2, ())
+
+
+def test_matches_by_position():
+    match Place(1, 5):
+        case Place(row, column):
+            assert (row, column) == (1, 5)
+        case _:
+            pytest.fail("no match")
+
+
+@pytest.mark.parametrize("made", [lambda x: pickle.loads(pickle.dumps(x)), copy.copy, copy.deepcopy])
+def test_is_copied(made):
+    again = made(Place(1, 2, ("a",)))
+    assert type(again) is Place
+    assert again == Place(1, 2, ("a",))
+
+
+def test_is_made_of_values():
+    assert Place._make([1, 2, ()]) == Place(1)
+    with pytest.raises(TypeError, match="Place has 3 fields, got 2 values"):
+        Place._make([1, 2])
+    with pytest.raises(ValueError, match=r"Place has no fields \['nothing'\]"):
+        Place(1)._replace(nothing=1)
+
+
+def test_wants_defaults_last():
+    with pytest.raises(TypeError, match="Wrong: a field without a default follows one that has a default"):
+
+        class Wrong(NamedTuple):
+            row: int = 1
+            column: int  # type: ignore[misc]
+
+
+def test_is_what_every_named_tuple_is_made_by():
+    sources = Path(topos.records.__file__).parent.rglob("*.py")
+    from_typing = [
+        path.name for path in sources if re.search(r"^from typing import .*NamedTuple", path.read_text(), re.M)
+    ]
+    assert from_typing == []
