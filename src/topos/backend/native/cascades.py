@@ -11,7 +11,6 @@ from math import prod
 
 from topos.backend.native.cascade_crossing import Crossing, is_product
 from topos.backend.native.cascade_folds import Folds
-from topos.backend.native.cascade_remade import remade
 from topos.backend.native.drafts import WHOLE
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.views import View, dense_strides
@@ -38,6 +37,8 @@ def with_cascades(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
             _join(lowering, found, stages, folded, at)
         taken = [] if folded else _Search(lowering, found, at).stages()
         if taken:
+            from topos.backend.native.cascade_remade import remade
+
             stages = [found[stage] for stage in taken]
             again = remade(lowering, found, stages, at)
             if again is not None:

@@ -15,7 +15,6 @@ from topos.backend.native.repeating import repeated
 from topos.backend.native.replacing import replaced, replaces_rows
 from topos.backend.native.table import TEXT
 from topos.backend.native.target import Target
-from topos.backend.native.telling import told_groups
 from topos.backend.native.writers import write
 from topos.backend.task import Declined
 from topos.engine.code import Compositions
@@ -74,6 +73,8 @@ class Making(NamedTuple):
 
     def explain(self, compositions: Compositions = ()) -> str:
         """The groups in order, each with its rows, what it reads and stores, its kernels and tiles; then the memory."""
+        from topos.backend.native.telling import told_groups
+
         groups = zip(told_groups(self.lowering, compositions), self.program.groups, strict=True)
         told = [f"{line}  {_told(made)}" for line, made in groups]
         counted = [

@@ -6,7 +6,7 @@ them before the next one, so that memory is walked along its lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 from topos.backend.native.costs import weight
@@ -18,7 +18,7 @@ from topos.backend.native.reductions import Rows
 from topos.backend.native.registers import Integer, Operand, Type
 from topos.backend.native.rows import Accumulator, Across, lane_of
 from topos.backend.native.target import Target
-from topos.backend.native.vocabulary import Lanes
+from topos.backend.native.vocabulary import Lanes, NativeReading
 from topos.reference.sums import BLOCK, LANES
 
 PANEL_BYTES = 1 << 15
@@ -48,9 +48,13 @@ class Panels:
         self.wanted = [rows.accumulator(what) for what in self.gathered]
         for read in self.frame.reads.values():
             read.is_still = False
-        lanes = self.frame.lanes
+        lanes, target = self.frame.lanes, self.frame.target
+        items = [each.m.type.of_one().bytes for each in self.wanted]
+        # Sums are folded a register at a time: for all at once it would be much text, which takes long to compile.
+        self.narrow = NativeReading(self.frame.function, min(lanes, target.lanes(max(items))), target)
+        self.folding = [rows.accumulator(what, self.narrow) for what in self.gathered]
         self.reached = min(rows.extent, LANES)
-        size = sum(each.m.type.of_one().bytes for each in self.wanted) * self.reached
+        size = sum(items) * self.reached
         width = rows.after[-1] // lanes * lanes
         self.columns = min(MOST_COLUMNS, width, max(1, PANEL_BYTES // size // lanes) * lanes)
         self.blocks = -(-rows.extent // BLOCK)
@@ -77,7 +81,8 @@ class Panels:
         if rest:
             self._block(outer, first, width, whole, rest)
         if self.blocks > 1:
-            self._each(width, lambda column: self._finish(outer, first, column, self._summed(column)))
+            self._fold(width, 0, self._summed)
+        self._each(width, lambda column: self._finish(outer, first, column))
 
     def _block(self, outer: tuple[Integer, ...], first: Integer, width: Integer, at: Integer, terms: int) -> None:
         """At most 512 terms of a panel: added to their lanes, which are then folded."""
@@ -99,27 +104,33 @@ class Panels:
             self._each(width, one)
 
         function.loop(0, terms, 1, term)
-        self._each(width, lambda column: self._fold(outer, first, column, at, min(terms, LANES)))
+        self._fold(width, at, lambda column: self._folded(min(terms, LANES), column), self.totals_at)
 
     def _clear(self, lane: Integer, column: Integer) -> None:
         for each, place in zip(self.wanted, self.lanes_at, strict=True):
             self._put(each.neutral(), place, lane, column)
 
-    def _fold(self, outer: tuple[Integer, ...], first: Integer, column: Integer, at: Integer, reached: int) -> None:
+    def _fold(
+        self, width: Integer, at: Integer, total: Callable[[Integer], list[Lanes]], places: Sequence[Operand] = ()
+    ) -> None:
+        """The totals of all columns: those of block `at` to their places, or all to where the first lanes were."""
+
+        def one(column: Integer) -> None:
+            for value, place in zip(total(column), places or self.lanes_at, strict=True):
+                self._put(value, place, at, column)
+
+        self.frame.function.loop(0, width, self.narrow.lanes, one)
+
+    def _folded(self, reached: int, column: Integer) -> list[Lanes]:
         fold = Across(self.frame, self.rows.extent).folded
-        totals = [
+        return [
             fold(each, [self._at(each, place, lane, column) for lane in range(reached)])
-            for each, place in zip(self.wanted, self.lanes_at, strict=True)
+            for each, place in zip(self.folding, self.lanes_at, strict=True)
         ]
-        if self.blocks == 1:
-            self._finish(outer, first, column, totals)
-            return
-        for total, place in zip(totals, self.totals_at, strict=True):
-            self._put(total, place, at, column)
 
     def _summed(self, column: Integer) -> list[Lanes]:
         results = []
-        for each, place in zip(self.wanted, self.totals_at, strict=True):
+        for each, place in zip(self.folding, self.totals_at, strict=True):
             walk = Across(self.frame, self.blocks)
             results += walk.walk(
                 [each],
@@ -127,10 +138,10 @@ class Panels:
             )
         return results
 
-    def _finish(self, outer: tuple[Integer, ...], first: Integer, column: Integer, totals: list[Lanes]) -> None:
+    def _finish(self, outer: tuple[Integer, ...], first: Integer, column: Integer) -> None:
         self.rows.begin(outer, self.frame.function.add(first, column), None)
-        for what, total in zip(self.gathered, totals, strict=True):
-            self.rows.gather(what, total)
+        for what, each, place in zip(self.gathered, self.wanted, self.lanes_at, strict=True):
+            self.rows.gather(what, self._at(each, place, 0, column))
         self.rows.known(1)
 
     # columns of a panel

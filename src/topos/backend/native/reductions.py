@@ -170,9 +170,9 @@ class Rows:
         return self.frame.reading.lanes_of(self.frame.function.spread(type, value))
 
     # what is accumulated
-    def accumulator(self, what: Gathered) -> Accumulator:
-        """The accumulator of a reduction."""
-        return Accumulator(self._accumulated(what.row), what.kind != "largest")
+    def accumulator(self, what: Gathered, reading: NativeReading | None = None) -> Accumulator:
+        """The accumulator of a reduction, over a reading's lanes or the frame's."""
+        return Accumulator(self._accumulated(what.row, reading), what.kind != "largest")
 
     def _accumulated(self, row: int, reading: NativeReading | None = None) -> Arithmetic:
         return self.frame.arithmetic(self.frame.element(row).accumulator, reading)

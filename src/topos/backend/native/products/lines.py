@@ -13,6 +13,7 @@ from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.text import Text
+from topos.backend.native.target import Target
 from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE
 
@@ -22,7 +23,7 @@ _MOST_LANES = 8  # more places than the hardware follows
 _FEWEST_PANELS = 3
 
 
-def lines(kind: Kind) -> str:
+def lines(kind: Kind, target: Target) -> str:
     """The text: one panel is a vector or two of columns and all rows; every chain and total stays in registers."""
     return frame(kind, None, lambda text, work: _panels(kind, text, work))
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 
-from topos.backend.native.kernel import Kernel, head, named
-from topos.backend.native.products.dots import dots
+from topos.backend.native.kernel import Kernel, named
 from topos.backend.native.products.elect import elect, elect_stage
 from topos.backend.native.products.epilogue import Epilogue
 from topos.backend.native.products.kind import Kind, kind_of
-from topos.backend.native.products.lines import lines
 from topos.backend.native.products.prepacked import prepacked_choice
 from topos.backend.native.products.regions import Regions
-from topos.backend.native.products.shared import shared
-from topos.backend.native.products.streamed import scratch_bytes, streamed
+from topos.backend.native.products.streamed import scratch_bytes
 from topos.backend.native.products.task import ProductTask
-from topos.backend.native.products.terms import block_tasks, is_split, totals, totals_choice
-from topos.backend.native.products.tiled import tiled
-from topos.backend.native.products.zeros import zeros
+from topos.backend.native.products.terms import block_tasks, is_split, totals_choice
 from topos.backend.native.target import Target
 from topos.records import NamedTuple
 from topos.reference.products import BLOCK
@@ -104,7 +100,9 @@ def _kernels(kind: Kind, target: Target) -> list[Kernel]:
     else:
         scratch = Regions(kind).scratch_bytes(choice.tiles) if choice.kind in ("direct", "packed") or kind.span else 0
 
-    def written(stem: str, tiles: int, write: Callable[[Kind, Target], str]) -> Kernel:
+    def written(stem: str, tiles: int, writer: str) -> Kernel:
+        module, _, function = writer.partition(".")
+        write = getattr(import_module(f"topos.backend.native.products.{module}"), function)
         helpers: dict[str, str] = {}
 
         def body(name: str) -> str:
@@ -114,25 +112,21 @@ def _kernels(kind: Kind, target: Target) -> list[Kernel]:
         kernel = named(stem, body, tiles, scratch)
         return kernel._replace(helpers=tuple(helpers.values()))
 
-    before = [written("packing", choice.pack_tiles, shared)] if choice.shared else []
+    before = [written("packing", choice.pack_tiles, "shared.shared")] if choice.shared else []
     return [*before, written("totals" if choice.kind == "totals" else "product", choice.tiles, _TEXTS[choice.kind])]
 
 
-def _nothing(kind: Kind, target: Target) -> str:
-    return f"define {head(kind.name)} {{\n  ret void\n}}\n"
-
-
-_TEXTS: Mapping[str, Callable[[Kind, Target], str]] = {
-    "nothing": _nothing,
-    "zeros": lambda kind, _: zeros(kind),
-    "dots": dots,
-    "lines": lambda kind, _: lines(kind),
-    "streamed": lambda kind, _: streamed(kind),
-    "direct": tiled,
-    "packed": tiled,
-    "totals": lambda kind, _: totals(kind),
+_TEXTS: Mapping[str, str] = {
+    "nothing": "zeros.nothing",
+    "zeros": "zeros.zeros",
+    "dots": "dots.dots",
+    "lines": "lines.lines",
+    "streamed": "streamed.streamed",
+    "direct": "tiled.tiled",
+    "packed": "tiled.tiled",
+    "totals": "terms.totals",
 }
-"""What writes the text of each kind."""
+"""The function that writes the text of each kind, after its module, which is loaded with the first product of it."""
 
 
 def explain(task: ProductTask, target: Target) -> str:

@@ -13,6 +13,7 @@ from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.regions import base
 from topos.backend.native.products.text import Text
+from topos.backend.native.target import Target
 from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE
 
@@ -27,7 +28,7 @@ def side(rows: int, vector_bytes: int) -> int:
     return _SIDE if rows > FEW else min(_SIDE, _SIDE_OF_FEW_BYTES // vector_bytes)
 
 
-def streamed(kind: Kind) -> str:
+def streamed(kind: Kind, target: Target) -> str:
     """The text: panel after panel, all rows at once."""
 
     def body(text: Text, work: Work) -> None:

@@ -98,7 +98,7 @@ def totals_choice(task: ProductTask, target: Target) -> Choice:
     )
 
 
-def totals(kind: Kind) -> str:
+def totals(kind: Kind, target: Target) -> str:
     """The text of the kernel that adds the totals of blocks, from zero on."""
     return frame(kind, None, lambda text, work: _Sums(kind, text, work).rows())
 

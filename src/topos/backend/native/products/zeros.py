@@ -1,14 +1,21 @@
-"""Products of no terms: every result is a positive zero, through the one store that all kinds have."""
+"""Products of no terms: every result is a positive zero, through the one store that all kinds have; and of none."""
 
 from __future__ import annotations
 
+from topos.backend.native.kernel import head
 from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results
 from topos.backend.native.products.text import Text
+from topos.backend.native.target import Target
 
 
-def zeros(kind: Kind) -> str:
+def nothing(kind: Kind, target: Target) -> str:
+    """The text of a product without results."""
+    return f"define {head(kind.name)} {{\n  ret void\n}}\n"
+
+
+def zeros(kind: Kind, target: Target) -> str:
     """The text: row by row, vector by vector."""
     return frame(kind, None, lambda text, work: _rows(kind, text, work))
 
