@@ -55,7 +55,7 @@ class _Search:
 
     def __init__(self, lowering: Lowering, groups: Sequence[Group], last: int) -> None:
         self.lowering, self.groups, self.last = lowering, groups, last
-        self.home = {row: at for at, group in enumerate(groups) for row in group.writes}
+        self.home: dict[int, int] = {}
         self.shape = Shape()
 
     def stages(self) -> list[int]:
@@ -66,6 +66,7 @@ class _Search:
         left, _ = self.lowering.spec.rows[group.rows[0]].operands
         if left in self.lowering.constants:
             return []
+        self.home = {row: at for at, group in enumerate(self.groups) for row in group.writes}
         before = self.home.get(self.lowering.views[left].row)
         if before is None or not self._is_work(self.groups[before]):
             return []

@@ -21,6 +21,8 @@ from topos.element import Element
 from topos.element.built_in import BUILT_IN
 from topos.graph.spec import Spec
 from topos.op import Leaf, Opcode
+from topos.shape import Shape
+from topos.tensor import Tensor
 
 
 class _Nameless(Exception):
@@ -32,28 +34,57 @@ def fingerprint(
 ) -> str | None:
     """The name of a schedule's program on a target; `None` where it has none."""
     rows = dict.fromkeys(chain(scheduled, carried))
+    telling = _Telling(spec, rows)
     try:
-        facts = [_row(spec, row, rows) for row in rows]
+        facts = [telling.row(row) for row in rows]
     except _Nameless:
         return None
     ends = repr((len(scheduled), sorted(results), list(carried.items()), spec.element.name, target))
     return cache.key_of("program", *facts, ends, *circumstances(target), _sources())
 
 
-def _row(spec: Spec, row: int, covered: Mapping[int, None]) -> str:
-    """What lowering may know of a row."""
-    opcode, operands, shape, element, _, _ = spec.rows[row]
-    if (element is not None and element not in BUILT_IN) or not all(operand in covered for operand in operands):
-        raise _Nameless
-    told = f"{row} {_opcode(opcode)} {operands} {tuple(shape)} {element and element.name}"
-    payload = spec.payloads.get(row)
-    if payload is not None and payload.ids is not None:
-        told += " selection"
-    elif payload is not None and isinstance(opcode, Leaf):
-        constant = payload.as_constant()
-        told += "" if constant is None else f" {float(constant.scalar())!r} {constant.element}"
-    ids = spec.ids.get(row)
-    return told if ids is None else f"{told} {tuple(ids.shape)} {ids.vocab} {ids.absent}"
+class _Telling:
+    """What lowering may know of each of some rows, as texts; those of equal facts are made once."""
+
+    def __init__(self, spec: Spec, covered: Mapping[int, None]) -> None:
+        self._spec, self._covered = spec, covered
+        self._opcodes: dict[int, str] = {}
+        self._shapes: dict[Shape, str] = {}
+        self._numbers: dict[int, str] = {}
+
+    def row(self, row: int) -> str:
+        """The facts of a row."""
+        spec, covered = self._spec, self._covered
+        opcode, operands, shape, element, _, _ = spec.rows[row]
+        if element is not None and element not in BUILT_IN:
+            raise _Nameless
+        for operand in operands:
+            if operand not in covered:
+                raise _Nameless
+        name = self._opcodes.get(id(opcode))  # the spec keeps it
+        if name is None:
+            name = self._opcodes[id(opcode)] = _opcode(opcode)
+        extents = self._shapes.get(shape)
+        if extents is None:
+            extents = self._shapes[shape] = str(tuple(shape))
+        told = f"{row} {name} {operands} {extents} {element and element.name}"
+        payload = spec.payloads.get(row)
+        if payload is not None:
+            if payload.ids is not None:
+                told += " selection"
+            elif isinstance(opcode, Leaf):
+                told += self._number(payload)
+        ids = spec.ids.get(row)
+        return told if ids is None else f"{told} {tuple(ids.shape)} {ids.vocab} {ids.absent}"
+
+    def _number(self, payload: Tensor) -> str:
+        """The number at every place of a leaf, where it is one."""
+        told = self._numbers.get(id(payload))
+        if told is None:
+            constant = payload.as_constant()
+            told = "" if constant is None else f" {float(constant.scalar())!r} {constant.element}"
+            self._numbers[id(payload)] = told
+        return told
 
 
 def _opcode(opcode: Opcode) -> str:

@@ -112,6 +112,7 @@ def elect(task: ProductTask, target: Target, is_folded: bool = True) -> Choice:
     return shared_out(_chosen(exchanged if is_turned else plain, target, is_turned), target)
 
 
+@lru_cache(maxsize=1024)
 def elect_stage(task: ProductTask, target: Target, is_cut: bool = False) -> Choice:
     """The choice for a product that is one tile of work, and whose right operand is packed by a kernel of its own.
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from importlib import import_module
 
 from topos.backend.native.kernel import Kernel, named
+from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.elect import elect, elect_stage
 from topos.backend.native.products.epilogue import Epilogue
-from topos.backend.native.products.kind import Kind, kind_of
+from topos.backend.native.products.kind import Kind, Span, kind_of
 from topos.backend.native.products.prepacked import prepacked_choice
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.streamed import scratch_bytes
@@ -27,11 +29,8 @@ def product(task: ProductTask, target: Target, epilogue: Epilogue | None = None)
     operands is read.
     """
     if is_split(task) and not task.is_computed:
-        kernels = _split(task, target, epilogue)
-    else:
-        choice = elect(task, target, is_folded=epilogue is None)
-        kernels = _kernels(kind_of(choice, target, epilogue), target)
-    return tuple(kernels)
+        return tuple(_split(task, target, epilogue))
+    return tuple(_kernels(elect(task, target, is_folded=epilogue is None), target, epilogue))
 
 
 class Prepacked(NamedTuple):
@@ -57,7 +56,7 @@ def prepacked(task: ProductTask, target: Target, epilogue: Epilogue | None = Non
     regions = Regions(kind)
 
     def write() -> tuple[Kernel, Kernel]:
-        packing, multiplying = _kernels(kind, target)
+        packing, multiplying = _written(kind, target)
         return packing, multiplying
 
     form = choice.task
@@ -75,8 +74,7 @@ def stage(
     next ones of so many, as many each time: the scratch keeps the chains, and the last time stores the results.
     """
     choice = elect_stage(task, target, is_cut=not reach and not all_terms)
-    kind = kind_of(choice, target, epilogue, all_terms=all_terms, reach=reach)
-    return tuple(_kernels(kind, target))
+    return tuple(_kernels(choice, target, epilogue, all_terms=all_terms, reach=reach))
 
 
 def reaches_terms(task: ProductTask, target: Target) -> bool:
@@ -88,11 +86,30 @@ def _split(task: ProductTask, target: Target, epilogue: Epilogue | None) -> list
     """Products of blocks of terms, and the kernel that adds their totals."""
     kernels: list[Kernel] = []
     for part, span in block_tasks(task._replace(pointers=epilogue.pointers) if epilogue else task):
-        kernels += _kernels(kind_of(elect(part, target, is_folded=False), target, None, span=span), target)
-    return [*kernels, *_kernels(kind_of(totals_choice(task, target), target, epilogue), target)]
+        kernels += _kernels(elect(part, target, is_folded=False), target, None, span)
+    return [*kernels, *_kernels(totals_choice(task, target), target, epilogue)]
 
 
-def _kernels(kind: Kind, target: Target) -> list[Kernel]:
+def _kernels(
+    choice: Choice,
+    target: Target,
+    epilogue: Epilogue | None,
+    span: Span | None = None,
+    all_terms: int = 0,
+    reach: str = "",
+) -> Sequence[Kernel]:
+    """The kernels of a choice; what is nobody else's, equal layers have in common."""
+    if epilogue is None and not choice.task.is_computed:
+        return _alone(choice, target, span, all_terms, reach)
+    return _written(kind_of(choice, target, epilogue, span=span, all_terms=all_terms, reach=reach), target)
+
+
+@lru_cache(maxsize=128)
+def _alone(choice: Choice, target: Target, span: Span | None, all_terms: int, reach: str) -> Sequence[Kernel]:
+    return _written(kind_of(choice, target, None, span=span, all_terms=all_terms, reach=reach), target)
+
+
+def _written(kind: Kind, target: Target) -> Sequence[Kernel]:
     """What a kind needs packed before it, and its own kernel."""
     choice = kind.choice
     if choice.kind == "streamed":

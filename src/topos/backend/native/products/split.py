@@ -23,7 +23,9 @@ class Split(NamedTuple):
     @property
     def sizes(self) -> list[tuple[int, int]]:
         """(units, groups of that many)."""
-        return [size for size in ((self.small + 1, self.extra), (self.small, self.groups - self.extra)) if size[1]]
+        rest = self.groups - self.extra
+        found = [(self.small + 1, self.extra)] if self.extra else []
+        return [*found, (self.small, rest)] if rest else found
 
     def start(self, text: Text, group: str) -> str:
         """The first unit of a group."""
