@@ -7,7 +7,7 @@ user defines, has no fingerprint either.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache as once
 from itertools import chain
@@ -111,14 +111,17 @@ def _fact(fact: Any) -> str:
 def _sources() -> str:
     """The state of the code that makes programs: the facts of its files that Python goes by for its bytecode."""
     folder = Path(__file__).parents[2]
-    return repr(sorted(_files(folder))) if folder.is_dir() else ""
+    return repr(sorted(_files(str(folder)))) if folder.is_dir() else ""
 
 
-def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
+def _files(folder: str) -> list[tuple[str, int, int]]:
+    found = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_dir():
-                yield from _files(Path(entry.path))
-            elif entry.name.endswith(".py"):
+            name = entry.name
+            if name.endswith(".py"):
                 facts = entry.stat()
-                yield entry.path, facts.st_mtime_ns, facts.st_size
+                found.append((entry.path, facts.st_mtime_ns, facts.st_size))
+            elif "." not in name and name != "__pycache__" and entry.is_dir():
+                found += _files(entry.path)
+    return found
