@@ -19,7 +19,7 @@ from typing import Any
 from topos._version import __version__
 from topos.backend.native import cache, counts
 from topos.backend.native.emission import CODE_GENERATION_LEVEL, CompilationError, Emission, Wanted, machine, optimised
-from topos.backend.native.llvm import ask, binding, later
+from topos.backend.native.llvm import ask, begun, binding, later
 from topos.backend.native.target import Target, current
 from topos.records import NamedTuple
 
@@ -178,8 +178,10 @@ def _objects(texts: Sequence[str], pieces: Sequence[Piece], target: Target) -> l
     missing = [(text, piece) for text, piece in zip(texts, pieces, strict=True) if kept[piece.key] is None]
     emission = Emission([Wanted(text, piece.key, _described(piece.defines)) for text, piece in missing], target)
     on_disk = cache.current()
-    while emission.left:
-        made, fresh = ask(partial(_made, emission))
+    making = begun(partial(_made, emission)) if emission.left else None
+    while making is not None:
+        made, fresh = making.result()
+        making = begun(partial(_made, emission)) if emission.left else None  # while these are written to disk
         kept.update(made)
         if on_disk is not None:
             for key in fresh:

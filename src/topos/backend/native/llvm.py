@@ -65,6 +65,11 @@ _desk = _Desk()
 
 def ask(work: Callable[[], Answer]) -> Answer:
     """What `work` answers on LLVM's thread. A Ctrl-C here leaves the work to finish there."""
+    return begun(work).result()
+
+
+def begun(work: Callable[[], Answer]) -> Future[Answer]:
+    """What `work` is going to answer on LLVM's thread, while whoever asks goes on."""
     future: Future[Answer] = Future()
 
     def run() -> None:
@@ -74,7 +79,7 @@ def ask(work: Callable[[], Answer]) -> Answer:
             future.set_exception(error)
 
     _desk.put(run)
-    return future.result()
+    return future
 
 
 def later(work: Callable[[], None]) -> None:
