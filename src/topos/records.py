@@ -61,7 +61,7 @@ else:
                 **{field: _Field(at, f"Field {at}") for at, field in enumerate(fields)},
                 "__slots__": (),
                 "__match_args__": fields,
-                "__new__": _constructor(fields, annotations, tuple(defaults.values())),
+                "__new__": _constructor(name, annotations, tuple(defaults.values())),
                 "_fields": fields,
                 "_field_defaults": defaults,
             }
@@ -73,9 +73,10 @@ else:
         def __mro_entries__(self, bases):
             return (_made,)
 
-    def _constructor(fields, annotations, defaults):
-        shared = _shared(len(fields)).__code__
-        code = shared.replace(co_varnames=("_cls", *fields), co_name="__new__")
+    def _constructor(name, annotations, defaults):
+        shared = _shared(len(annotations)).__code__
+        named = {"co_name": "__new__", "co_qualname": f"{name}.__new__"}
+        code = shared.replace(co_varnames=("_cls", *annotations), **named)
         made = FunctionType(code, {"_new": tuple.__new__, "__builtins__": {}}, "__new__", defaults)
         made.__annotations__ = annotations
         return made

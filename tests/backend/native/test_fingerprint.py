@@ -140,3 +140,23 @@ def test_a_program_whose_objects_are_gone_is_made_again(script: Callable[..., st
     *second, made = script(AGAIN).splitlines()
     assert made == f"1 {compiled - 1} True"
     assert second == first
+
+
+LOADED = """
+    import sys
+    from topos import Tape
+
+    def summed(tape):
+        x = tape.input(shape=[40, 30])
+        return (x * x).sum_along(0), (x + 1).exp()
+
+    network, results = Tape.record(summed)
+    plan = network.entry(list(results)).lower().prepare()
+    assert plan.explain().splitlines()[-1].startswith("native: "), plan.explain()
+    writers = ("loops", "panels", "contractions", "products", "windows", "copies", "indexing", "cascade_kernel")
+    print(*[name for name in writers if f"topos.backend.native.{name}" in sys.modules])
+"""
+
+
+def test_what_writes_a_kind_of_kernel_is_loaded_with_the_first_of_it(script: Callable[..., str]) -> None:
+    assert script(LOADED).split() == ["loops", "panels"]

@@ -229,7 +229,11 @@ def test_equal_work_prints_an_equal_kernel() -> None:
     left, right = operands("f32", 20, 30, 40)
     out = np.zeros((20, 40), np.float32)
     task = compiler.task_of(left, right, out, "f32")
-    assert product(task, TARGETS["host"]) == product(task, TARGETS["host"])
+    first = product(task, TARGETS["host"])
+    importlib.import_module("topos.backend.native.products.product")._alone.cache_clear()
+    second = product(task, TARGETS["host"])
+    assert second == first
+    assert second[0] is not first[0]
 
 
 def test_explanation() -> None:
@@ -456,3 +460,12 @@ def test_exhaustive(element: str, target: str) -> None:
             out,
             int(rng.integers(0, 3)),
         )
+
+
+def test_equal_products_have_their_kernels_in_common() -> None:
+    task = ProductTask("f32", 40, 300, 24, (300, 1), (24, 1), (24, 1))
+    (first,) = product(task, compiler.V3)
+    (second,) = product(ProductTask("f32", 40, 300, 24, (300, 1), (24, 1), (24, 1)), compiler.V3)
+    (other,) = product(task._replace(columns=23), compiler.V3)
+    assert second is first
+    assert other.text != first.text

@@ -13,7 +13,7 @@ The stages, in the order in which they are read; each is given what the one befo
                      products read where they lie: `gridding`. Which groups run together, block of rows by block:
                      `cascades` (`cascade_crossing`, `cascade_remade`, `cascade_folds`). Whose results lie where a copy
                      of them would: `destinations`. What is said of them: `telling`.
-4.  `writers`        The kernel of each group, by kind, where `reading` says that there is one:
+4.  `writers`        The kernel of each group, by kind, where `reading` says that there is one, loaded with the first:
                      `loops` (elementwise), `panels`, `phases`, `whole`, `reductions`, `passes` and `rows` (sums and
                      maxima), `contractions`, `operands` and the package `products`, `copies`, `indexing`, `windows`,
                      `cascade_kernel` (`cascade_block`, `cascade_reach`; `cascade_stages`), for bands of an image

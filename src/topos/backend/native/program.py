@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from topos.backend.native.arena import Arena, arranged
 from topos.backend.native.carry import Carry, carry_of
@@ -10,8 +11,10 @@ from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.manifest import Placed
 from topos.backend.native.moves import moved_bytes
-from topos.backend.native.products import Prepacked
 from topos.records import NamedTuple
+
+if TYPE_CHECKING:
+    from topos.backend.native.products import Prepacked
 
 
 class Pointer(NamedTuple):
