@@ -91,18 +91,6 @@ def test_has_any_number_of_fields():
     assert (Nothing(), repr(Nothing())) == ((), "Nothing()")
 
 
-def test_constructors_of_one_shared_code_keep_their_own_names_and_defaults():
-    class Other(NamedTuple):
-        left: int
-        middle: int
-        right: int
-
-    assert Other(right=3, left=1, middle=2) == (1, 2, 3)
-    with pytest.raises(TypeError, match="'right'"):
-        Other(1, 2)
-    assert Place(1) == (1, 2, ())
-
-
 def test_matches_by_position():
     match Place(1, 5):
         case Place(row, column):
@@ -116,22 +104,6 @@ def test_is_copied(made):
     again = made(Place(1, 2, ("a",)))
     assert type(again) is Place
     assert again == Place(1, 2, ("a",))
-
-
-def test_is_made_of_values():
-    assert Place._make([1, 2, ()]) == Place(1)
-    with pytest.raises(TypeError, match="Place has 3 fields, got 2 values"):
-        Place._make([1, 2])
-    with pytest.raises(ValueError, match=r"Place has no fields \['nothing'\]"):
-        Place(1)._replace(nothing=1)
-
-
-def test_wants_defaults_last():
-    with pytest.raises(TypeError, match="Wrong: a field without a default follows one that has a default"):
-
-        class Wrong(NamedTuple):
-            row: int = 1
-            column: int  # type: ignore[misc]
 
 
 def test_is_what_every_named_tuple_is_made_by():
