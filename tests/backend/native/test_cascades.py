@@ -10,7 +10,7 @@ import pytest
 
 import topos
 from topos import Element, Tape, bf16, f32, f64
-from topos.backend.native import cascade_crossing, cascade_kernel, cascades, prologues
+from topos.backend.native import cascade_block, cascade_kernel, cascade_rounds, cascades, prologues
 from topos.testing import assert_same_bits
 
 from ..plans import checked
@@ -28,9 +28,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cascades of a few rows, in blocks of fewer."""
     monkeypatch.setattr(cascades, "FEWEST_BLOCKS", 1)
     monkeypatch.setattr(cascades, "MOST_RIGHT_BYTES", 1 << 24)
-    monkeypatch.setattr(cascade_kernel, "FEWEST_ROWS", 5)
-    monkeypatch.setattr(cascade_kernel, "BLOCK_BYTES", 1 << 10)
-    monkeypatch.setattr(cascade_crossing, "FEWEST_MATRICES", 1)
+    monkeypatch.setattr(cascade_block, "FEWEST_ROWS", 5)
+    monkeypatch.setattr(cascade_block, "BLOCK_BYTES", 1 << 10)
 
 
 def numbers(*shape: int) -> Any:

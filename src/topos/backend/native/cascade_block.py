@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.products.text import Text
 from topos.backend.native.program import Pointer
 from topos.backend.native.views import View
 from topos.graph.spec import Spec
 from topos.op import Fold, MatMul
 from topos.records import NamedTuple
+from topos.reference.products import BLOCK
 from topos.shape import Shape
+
+
+BLOCK_BYTES = 1 << 15
+"""What one value of a block takes at most, so that the nearest cache holds it, beside a line of it at least."""
+FEWEST_ROWS, MOST_ROWS = 16, 128
 
 
 class Source(NamedTuple):
@@ -99,6 +106,10 @@ class Block(Lowering):
         shape = Shape((self._part(first), *rest))
         return stage._replace(shape=shape, axis=None if stage.axis is None else 1)
 
+    def first(self, text: Text, begun: str) -> str:
+        """The first row of a block before which so many rows are done: the last block of all is moved back."""
+        return begun if self.all_rows % self.rows == 0 else text.least(begun, self.all_rows - self.rows)
+
     def interiors(self) -> list[int]:
         """The rows that only later stages read."""
         stored = set(self._group.writes)
@@ -118,3 +129,20 @@ class Block(Lowering):
         axis = self.axes.get(row, 0)
         down = 0 if axis is None else steps[count + axis] * (view.shape[count + axis] // self.all_rows)
         return Source(Pointer(view.row, view.offset * size), tuple(steps[:count]), down)
+
+
+def most_rows(lowering: Lowering, group: Group) -> int:
+    """The rows of which no value takes more than the cache allows."""
+    columns = group.stages[0].shape[-1]
+    item = lowering.spec.element_of(group.stages[0].rows[0]).dtype.itemsize
+    return max(FEWEST_ROWS, min(MOST_ROWS, BLOCK_BYTES // (columns * item)))
+
+
+def even_rows(rows: int, most: int) -> int:
+    """The rows of a block: even shares of all rows, of which the last one may be moved back."""
+    return -(-rows // -(-rows // most))
+
+
+def block_rows(rows: int, most: int) -> int:
+    """The same where terms are summed: a block ends where every 512 rows do."""
+    return even_rows(rows, most) if rows <= BLOCK else 1 << min(most, BLOCK).bit_length() - 1

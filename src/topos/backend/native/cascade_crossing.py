@@ -6,26 +6,10 @@ The chains of such a product wait in memory from block to block, so that a threa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd, prod
 
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.views import View, dense_strides
 from topos.op import MatMul
-from topos.reference.products import BLOCK
-
-FEWEST_MATRICES = 8
-"""Fewer matrices would leave threads without work."""
-FEWEST_ROWS = 8
-"""Rows of a block, which has to end where a block of 512 terms does."""
-FEWEST_RESULTS = 8
-"""Rows and columns of results that are worth a tile of registers on any machine."""
-
-
-def even_rows(rows: int, most: int) -> int:
-    """The most rows of even blocks that end where all rows and every 512 of them do."""
-    whole = rows if rows <= BLOCK else gcd(rows, BLOCK)
-    return max(size for size in range(1, min(most, whole) + 1) if whole % size == 0)
-
 
 def is_product(lowering: Lowering, group: Group) -> bool:
     """Whether a group is a product that may be a stage: of two operands that lie in memory as matrices."""
@@ -46,8 +30,6 @@ class Crossing:
 
     def products(self) -> list[int]:
         """Where they stand."""
-        if prod(self.leading) < FEWEST_MATRICES or even_rows(self.rows, 1 << 6) < min(FEWEST_ROWS, self.rows):
-            return []
         found: list[int] = []
         for at, group in enumerate(self.groups):
             if self._crosses(group) and self._is_cut_alike(found, at) and self._may_wait(at):
@@ -86,7 +68,7 @@ class Crossing:
         operands = self._operands(group)
         if group.shape[:-2] != self.leading or any(operand in self.lowering.constants for operand in operands):
             return False
-        if self.lowering.spec.rows[operands[0]].shape[-1] != self.rows or min(group.shape[-2:]) < FEWEST_RESULTS:
+        if self.lowering.spec.rows[operands[0]].shape[-1] != self.rows or 0 in group.shape:
             return False
         views = [self.lowering.views[operand] for operand in operands]
         after = self._following(group)

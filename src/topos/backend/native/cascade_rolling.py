@@ -124,7 +124,8 @@ class _Rolling:
 
     def _fill(self, at: int, first: str) -> None:
         """The arguments of a stage that computes rows from one on."""
-        self.stages.fill(self.text, at, self.memory, lambda operand: self._place(operand, at, first))
+        scratch = self.text.at(self.memory, self.stages.scratch[at])
+        self.stages.fill(self.text, at, scratch, lambda operand: self._place(operand, at, first))
 
     def _place(self, operand: Pointer, at: int, first: str) -> str:
         text, bands = self.text, self.bands

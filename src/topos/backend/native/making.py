@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -119,7 +120,11 @@ def _packable(call: Call) -> Packable | None:
 
 
 def _told(call: Call) -> str:
-    told = ", ".join(f"{kernel.name} in {_counted(kernel.tiles, 'tile')}" for kernel in call.kernels)
+    started = Counter((kernel.name, kernel.tiles) for kernel in call.kernels)
+    told = ", ".join(
+        f"{name} in {_counted(tiles, 'tile')}{f' {times} times' if times > 1 else ''}"
+        for (name, tiles), times in started.items()
+    )
     if call.weight is None:
         return told
     return f"{told}, or over panels of {call.weight.prepacked.panel_bytes} bytes kept beside %{call.weight.operand.row}"

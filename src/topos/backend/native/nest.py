@@ -266,14 +266,20 @@ class Frame:
         return self.function.add(extent, self.function.multiply(index, -1))
 
     def vectors(
-        self, begin: Integer, end: Integer, extent: int, body: Callable[[Integer, Integer | None], None]
+        self,
+        begin: Integer,
+        end: Integer,
+        extent: int,
+        body: Callable[[Integer, Integer | None], None],
+        is_masked: bool = True,
     ) -> None:
         """Runs `body(index, count)` over `begin .. end` of an axis, whole vectors first and then what is left.
 
-        `begin` is a multiple of the lanes; only the last share of the axis has a rest.
+        `begin` is a multiple of the lanes; only the last share of the axis has a rest. A short axis is one loop, unless
+        it is not to be `is_masked`.
         """
         whole = extent // self.lanes * self.lanes
-        if self.lanes < extent <= SHORT and whole < extent:
+        if is_masked and self.lanes < extent <= SHORT and whole < extent:
             self.function.loop(begin, end, self.lanes, lambda index: body(index, self._left(index, extent)))
             return
         self.function.loop(begin, self.function.least(end, whole), self.lanes, lambda index: body(index, None))

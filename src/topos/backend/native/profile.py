@@ -92,7 +92,7 @@ def _groups(executable: Executable, elapsed_s: Sequence[float]) -> list[GroupTim
     work = {id(group): told for group, told in zip(making.lowering.groups, told_work(making.lowering), strict=True)}
     for call, owner in zip(making.program.calls, making.program.owners, strict=True):
         taken = sum(next(left) for _ in call.kernels)
-        kernels = ", ".join(kernel.name for kernel in call.kernels)
+        kernels = ", ".join(dict.fromkeys(kernel.name for kernel in call.kernels))
         if owner is None:
             found.append(GroupTime("a carried buffer", kernels, taken, 0, 0))
         else:

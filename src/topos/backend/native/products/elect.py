@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from topos.backend.native.products.choice import Choice
@@ -87,7 +87,8 @@ def _is_direct(shape: _Shape) -> bool:
     return task.rows <= shape.largest_rows or is_readable
 
 
-_KINDS: tuple[tuple[str, Callable[[_Shape], bool], str], ...] = (
+_Named = tuple[str, Callable[[_Shape], bool], str]
+_KINDS: tuple[_Named, ...] = (
     ("zeros", lambda shape: shape.task.terms == 0, "there are no terms"),
     ("dots", lambda shape: shape.is_narrow(), "the results fill no vector"),
     ("lines", _is_lines, "few rows; the columns are lines of terms, transposed in registers"),
@@ -127,12 +128,30 @@ def elect_stage(task: ProductTask, target: Target, is_cut: bool = False) -> Choi
     return choice._replace(column_tiles=min(choice.panels.groups, -(-_Shape(task, 0, 0).right_bytes() // _FAR_BYTES)))
 
 
-def _chosen(best: ProductTask, target: Target, is_turned: bool) -> Choice:
-    """The first kind whose condition holds for a form, in one tile of work."""
+def elect_resumed(task: ProductTask, target: Target, tiles: int) -> Choice:
+    """The choice for a product whose chains wait between some terms and the next: a register tile, whatever its shape.
+
+    Up to so many tiles of work share out the longer axis of the results first; of several, each packs for itself.
+    """
+    choice = _chosen(task, target, False, _KINDS[-2:])
+    rows, panels = choice.rows.groups, choice.panels.groups
+    if tiles == 1:
+        return choice._replace(chunk=panels, shared="right" if choice.packs_right else "")
+    if task.rows >= task.columns:
+        row_tiles = min(rows, tiles)
+        column_tiles = min(panels, -(-tiles // row_tiles))
+    else:
+        column_tiles = min(panels, tiles)
+        row_tiles = min(rows, -(-tiles // column_tiles))
+    return choice._replace(row_tiles=row_tiles, column_tiles=column_tiles, chunk=-(-panels // column_tiles))
+
+
+def _chosen(best: ProductTask, target: Target, is_turned: bool, kinds: Sequence[_Named] | None = None) -> Choice:
+    """The first kind, of all or of these, whose condition holds for a form, in one tile of work."""
     width = target.lanes(best.wide_bytes)
     resident_bytes = _RESIDENT_BYTES if target.vector_bytes == LINE else target.second_cache_bytes
     shape = _Shape(best, width, _tallest(target), target.has_fma, resident_bytes)
-    kind, why = next((name, why) for name, holds, why in _KINDS if holds(shape))
+    kind, why = next((name, why) for name, holds, why in kinds or _KINDS if holds(shape))
     if best.is_computed and kind not in ("zeros", "packed"):
         kind, why = _computed(best)
     if best.left_grid is not None and kind in ("dots", "lines", "streamed"):

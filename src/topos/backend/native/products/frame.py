@@ -74,7 +74,9 @@ def _memory(text: Text, kind: Kind, regions: Regions | None) -> tuple[str, str]:
     scratch = shared = "poison"
     if regions is not None and regions.scratch_bytes(kind.choice.tiles):
         shared = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
-        scratch = text.at(shared, text.add(text.mul("%worker", regions.worker_bytes), regions.shared_bytes))
+        # Chains that go on are found again by whoever runs the tile next.
+        own = text.mul("%tile" if regions.keeps else "%worker", regions.worker_bytes)
+        scratch = text.at(shared, text.add(own, regions.shared_bytes))
     if kind.choice.is_prepacked:
         shared = argument(text, kind.scratch_place + 1)
     return scratch, shared

@@ -8,6 +8,7 @@ from topos.backend.native.products.lanes import Lanes, Results
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 from topos.records import NamedTuple
+from topos.reference.products import BLOCK
 
 
 class Span(NamedTuple):
@@ -41,8 +42,24 @@ class Kind(NamedTuple):
     """How many arguments stand between `out` and the scratch."""
     all_terms: int = 0
     """Where the terms are part of so many: those before are `%begun`, a further parameter, and their chains go on."""
+    workers: int = 1
+    """How many may run the kernel at the same time over one scratch, if that is more than its tiles."""
     reach: str = ""
     """What ends at `%reach`, a further parameter: the `columns`, to a whole panel at least, or the `terms`."""
+
+    @property
+    def lengths(self) -> set[int]:
+        """How many terms a block may have."""
+        terms = self.choice.task.terms
+        found = {min(terms, BLOCK), terms % BLOCK, self.all_terms and self.all_terms % terms}
+        return found - {0}
+
+    def terms(self, text: Text) -> str:
+        """How many there are in this run: as many each time, and at the end those that are left."""
+        terms = self.choice.task.terms
+        if self.all_terms and self.all_terms % terms:
+            return text.least(text.let(f"sub i64 {self.all_terms}, %begun"), terms)
+        return "%reach" if self.reach == "terms" else str(terms)
 
     @property
     def scratch_place(self) -> int:
@@ -83,6 +100,7 @@ def kind_of(
     *,
     span: Span | None = None,
     all_terms: int = 0,
+    workers: int = 1,
     reach: str = "",
 ) -> Kind:
     """The kind of a choice, its name and helpers still to be found."""
@@ -91,4 +109,4 @@ def kind_of(
         Lanes(task.element, target, stored=stored) for stored in (task.element, task.left_element, task.right_element)
     )
     pointers = task.pointers + (epilogue.pointers if epilogue else 0)
-    return Kind("", choice, own, left, right, epilogue, {}, {}, span, pointers, all_terms, reach)
+    return Kind("", choice, own, left, right, epilogue, {}, {}, span, pointers, all_terms, workers, reach)

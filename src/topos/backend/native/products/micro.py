@@ -105,7 +105,7 @@ def _step(kind: Kind, shape: Shape) -> int:
     if kind.reach == "terms":
         return 1
     term_bytes = shape.rows * shape.vectors * kind.lanes.width * kind.lanes.wide_bytes
-    return 2 if kind.choice.task.terms % 2 == 0 and 2 * term_bytes <= _ROUND_BYTES else 1
+    return 2 if all(length % 2 == 0 for length in kind.lengths) and 2 * term_bytes <= _ROUND_BYTES else 1
 
 
 def _round(text: Text, kind: Kind, shape: Shape, rows: Sequence[str] | None, values: Sequence[str]) -> Sequence[str]:

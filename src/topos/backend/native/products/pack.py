@@ -9,7 +9,6 @@ from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Lanes, prefetch
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
-from topos.reference.products import BLOCK
 
 _AHEAD_BYTES = 2048  # how far ahead the copy's lines are asked for: a store that misses holds up those behind it
 
@@ -177,17 +176,17 @@ class _Panel:
 
 def _in_pieces(kind: Kind, text: Text, lanes: Lanes, piece: Callable[[str], None], lines: Callable[[], None]) -> None:
     """Pieces over all terms, the last one shifted back onto terms that were copied before; too few line by line."""
-    step, terms = lanes.piece, kind.choice.task.terms
-    rest = terms % BLOCK
-    if terms < step:
+    step, lengths = lanes.piece, kind.lengths
+    if max(lengths) < step:
         lines()
         return
+    is_even = all(length % step == 0 for length in lengths)
 
     def pieces() -> None:
         last = text.let(f"sub i64 %terms, {step}")
-        text.loop("0", "%terms", step, lambda term, _: piece(text.least(term, last) if rest % step else term))
+        text.loop("0", "%terms", step, lambda term, _: piece(term if is_even else text.least(term, last)))
 
-    if 0 < rest < step:
+    if min(lengths) < step:
         text.when(text.less("%terms", step), lines, pieces)
     else:
         pieces()

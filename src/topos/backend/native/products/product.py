@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
+from typing import Any
 
 from topos.backend.native.kernel import Kernel, named
 from topos.backend.native.products.choice import Choice
-from topos.backend.native.products.elect import elect, elect_stage
+from topos.backend.native.products.elect import elect, elect_resumed, elect_stage
 from topos.backend.native.products.epilogue import Epilogue
-from topos.backend.native.products.kind import Kind, Span, kind_of
+from topos.backend.native.products.kind import Kind, kind_of
 from topos.backend.native.products.prepacked import prepacked_choice
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.streamed import scratch_bytes
@@ -65,16 +66,28 @@ def prepacked(task: ProductTask, target: Target, epilogue: Epilogue | None = Non
 
 
 def stage(
-    task: ProductTask, target: Target, epilogue: Epilogue | None = None, reach: str = "", all_terms: int = 0
+    task: ProductTask, target: Target, epilogue: Epilogue | None = None, reach: str = "", workers: int = 1
 ) -> tuple[Kernel, ...]:
     """The same of one matrix, for one thread; the last kernel computes, one before it packs the right operand.
 
-    A product of other rows with that right operand may be computed without packing again. Only so many columns, or
-    terms, need to be taken as the kernel's caller says where `reach` names them. With `all_terms`, the terms are the
-    next ones of so many, as many each time: the scratch keeps the chains, and the last time stores the results.
+    Products of other rows with that right operand may be computed without packing again, by so many `workers` at a
+    time over one scratch. Only so many columns, or terms, need to be taken as the kernel's caller says where `reach`
+    names them.
     """
-    choice = elect_stage(task, target, is_cut=not reach and not all_terms)
-    return tuple(_kernels(choice, target, epilogue, all_terms=all_terms, reach=reach))
+    choice = elect_stage(task, target, is_cut=not reach)
+    return tuple(_kernels(choice, target, epilogue, workers=workers, reach=reach))
+
+
+def resumed(
+    task: ProductTask, target: Target, epilogue: Epilogue | None = None, *, all_terms: int, tiles: int
+) -> tuple[Kernel, ...]:
+    """The same of one matrix whose terms are the next ones of so many, as many each time, or those that are left.
+
+    The scratch keeps the chains, and the last time stores the results. A block of 512 terms ends where one time does.
+    The last kernel has up to so many `tiles`, of which each is one thread's at a time; where it has one, a kernel before
+    it may pack the right operand.
+    """
+    return tuple(_kernels(elect_resumed(task, target, tiles), target, epilogue, all_terms=all_terms))
 
 
 def reaches_terms(task: ProductTask, target: Target) -> bool:
@@ -86,27 +99,20 @@ def _split(task: ProductTask, target: Target, epilogue: Epilogue | None) -> list
     """Products of blocks of terms, and the kernel that adds their totals."""
     kernels: list[Kernel] = []
     for part, span in block_tasks(task._replace(pointers=epilogue.pointers) if epilogue else task):
-        kernels += _kernels(elect(part, target, is_folded=False), target, None, span)
+        kernels += _kernels(elect(part, target, is_folded=False), target, None, span=span)
     return [*kernels, *_kernels(totals_choice(task, target), target, epilogue)]
 
 
-def _kernels(
-    choice: Choice,
-    target: Target,
-    epilogue: Epilogue | None,
-    span: Span | None = None,
-    all_terms: int = 0,
-    reach: str = "",
-) -> Sequence[Kernel]:
-    """The kernels of a choice; what is nobody else's, equal layers have in common."""
+def _kernels(choice: Choice, target: Target, epilogue: Epilogue | None, **facts: Any) -> Sequence[Kernel]:
+    """The kernels of a choice, with more facts of its kind; what is nobody else's, equal layers have in common."""
     if epilogue is None and not choice.task.is_computed:
-        return _alone(choice, target, span, all_terms, reach)
-    return _written(kind_of(choice, target, epilogue, span=span, all_terms=all_terms, reach=reach), target)
+        return _alone(choice, target, **facts)
+    return _written(kind_of(choice, target, epilogue, **facts), target)
 
 
 @lru_cache(maxsize=128)
-def _alone(choice: Choice, target: Target, span: Span | None, all_terms: int, reach: str) -> Sequence[Kernel]:
-    return _written(kind_of(choice, target, None, span=span, all_terms=all_terms, reach=reach), target)
+def _alone(choice: Choice, target: Target, **facts: Any) -> Sequence[Kernel]:
+    return _written(kind_of(choice, target, None, **facts), target)
 
 
 def _written(kind: Kind, target: Target) -> Sequence[Kernel]:
@@ -115,7 +121,8 @@ def _written(kind: Kind, target: Target) -> Sequence[Kernel]:
     if choice.kind == "streamed":
         scratch = scratch_bytes(kind)
     else:
-        scratch = Regions(kind).scratch_bytes(choice.tiles) if choice.kind in ("direct", "packed") or kind.span else 0
+        many = max(choice.tiles, kind.workers)
+        scratch = Regions(kind).scratch_bytes(many) if choice.kind in ("direct", "packed") or kind.span else 0
 
     def written(stem: str, tiles: int, writer: str) -> Kernel:
         module, _, function = writer.partition(".")

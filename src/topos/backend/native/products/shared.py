@@ -40,7 +40,7 @@ def _pack(kind: Kind, text: Text, pointers: list[str], goal: str, unit: tuple[st
     choice, (product, block, part) = kind.choice, unit
     left, right, _ = moved(text, kind, product, pointers)
     start = text.mul(block, BLOCK)
-    terms = str(choice.task.terms)
+    terms = kind.terms(text) if kind.all_terms else str(choice.task.terms)
     if choice.blocks > 1:
         terms = text.least(text.let(f"sub i64 {choice.task.terms}, {start}"), BLOCK)
     left = text.at(left, text.mul(start, choice.task.left[1] * kind.left.item_bytes))

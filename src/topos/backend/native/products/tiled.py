@@ -40,7 +40,7 @@ class _Tile:
         self.kind, self.regions, self.text, self.work = kind, regions, text, work
         self.tail = kind.choice.task.columns % kind.lanes.width
         self.first, self.last, self.shared = "true", "true", work.shared
-        self.terms = "%reach" if kind.reach == "terms" else str(kind.choice.task.terms)
+        self.terms = kind.terms(text)
         self.copies = Copies(kind, regions, text, work.left, work.right, self.terms, (work.product, "0"))
 
     def blocks(self) -> None:
