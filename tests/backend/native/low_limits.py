@@ -26,7 +26,7 @@ LIMITS: Mapping[str, Sequence[int]] = {
     "cascade_block.FEWEST_ROWS": (1, 3, 5, 16),
     "cascade_block.BLOCK_BYTES": (1 << 6, 1 << 10, 1 << 15),
     "cascade_kernel.FEWEST_MATRICES": (1, 2, 8),
-    "cascade_rounds.ROUND_ROWS": (1, 9, 40, 128),
+    "cascade_rounds.ROUND_ROWS": (1, 9, 40, 64),
     "cascade_rounds.FEWEST_TILES": (1, 8),
     "cascade_bands.LARGE_BYTES": (0, 1 << 10, 1 << 21),
     "cascade_bands.SHARED_BYTES": (0, 1 << 10, 1 << 22),

@@ -47,7 +47,7 @@ def arranged(
             if row not in elsewhere
         ]
         for row, length, until in [*wanted, (None, whole_lines(scratch_bytes[at]), at)]:
-            start = _gap(alive, length)
+            start = gap(alive, length)
             if length:
                 alive = sorted([*alive, (start, start + length, until)])
             size = max(size, start + length)
@@ -62,7 +62,8 @@ def _bytes(lowering: Lowering, row: int) -> int:
     return whole_lines(lowering.spec.rows[row].shape.volume * lowering.spec.element_of(row).dtype.itemsize)
 
 
-def _gap(alive: list[tuple[int, int, int]], length: int) -> int:
+def gap(alive: Sequence[tuple[int, int, int]], length: int) -> int:
+    """The first place for so many bytes between those held: sorted, each from a byte to a byte."""
     start = 0
     for held_start, held_end, _ in alive:
         if held_start - start >= length:

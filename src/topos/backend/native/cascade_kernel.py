@@ -39,7 +39,8 @@ def cascade(lowering: Lowering, group: Group, target: Target, write: Writer) -> 
     bands = bands_of(lowering, group.stages)
     if bands is not None:
         return banded(lowering, group, bands, target, write)
-    if any(stage.crosses for stage in group.stages) and prod(group.stages[0].shape[:-2]) < FEWEST_MATRICES:
+    folds = isinstance(lowering.spec.rows[group.stages[-1].rows[-1]].opcode, Fold)
+    if not folds and prod(group.stages[0].shape[:-2]) < FEWEST_MATRICES:
         return in_rounds(lowering, group, target, write)
     block = Block(lowering, group, _rows(lowering, group))
     reach = reach_of(block, group, target)

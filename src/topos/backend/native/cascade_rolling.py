@@ -46,7 +46,7 @@ class _Rolling:
         if self.rolled is not None:
             self.row_bytes = sizes[self.rolled] // bands.rows
             sizes[self.rolled] = bands.ring * self.row_bytes
-        self.stages = Stages(calls, sizes, ["%begun"] * len(calls))
+        self.stages = Stages(calls, sizes, ["%begun"] * len(calls), lasting={self.rolled})
         self.pointers = list(dict.fromkeys(source.pointer for source in band.sources.values()))
         self.units = bands.images * bands.parts
         self.tiles = min(MOST_TILES, self.units)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from topos.backend.native.arena import gap
 from topos.backend.native.kernel import Kernel, named
 from topos.backend.native.products.frame import argument
 from topos.backend.native.products.regions import base
@@ -18,19 +19,31 @@ Writer = Callable[[str, dict[str, str]], str]
 class Stages:
     """The calls of some stages, and where in a worker's memory the values between them and the scratch of each lie.
 
-    `sizes` are the bytes of those values; `further` names the parameter that each stage has beside a kernel's own. The
-    scratch of the stages `apart` is the caller's.
+    `sizes` are the bytes of those values, in the order in which they are computed; one takes the place of another that
+    no stage reads any more, unless that is `lasting`. `further` names the parameter that each stage has beside a
+    kernel's own. The scratch of the stages `apart` is the caller's.
     """
 
     def __init__(
-        self, calls: Sequence[Call], sizes: Mapping[int, int], further: Sequence[str], apart: Container[int] = ()
+        self,
+        calls: Sequence[Call],
+        sizes: Mapping[int, int],
+        further: Sequence[str],
+        apart: Container[int] = (),
+        lasting: Container[int | None] = (),
     ) -> None:
         self.calls, self.further = calls, further
         self.values: dict[int, int] = {}
         self.scratch: list[int] = []
         self.bytes = 0
+        alive: list[tuple[int, int, int]] = []
         for row, size in sizes.items():
-            self.values[row], self.bytes = self.bytes, self.bytes + whole_lines(size)
+            used = [at for at, call in enumerate(calls) if any(operand.row == row for operand in call.operands)]
+            last = len(calls) if row in lasting else max(used)
+            alive = [held for held in alive if held[2] >= min(used)]
+            start = gap(alive, whole_lines(size))
+            alive = sorted([*alive, (start, start + whole_lines(size), last)])
+            self.values[row], self.bytes = start, max(self.bytes, start + whole_lines(size))
         for at, call in enumerate(calls):
             self.scratch.append(self.bytes)
             self.bytes += 0 if at in apart else whole_lines(call.scratch_bytes)

@@ -49,9 +49,9 @@ class Regions:
         self.right = groups * self.group_bytes * (choice.packs_left and choice.shared != "left")
         packs_right = choice.packs_right and choice.shared != "right"
         self.totals = self.right + choice.chunk * self.panel_bytes * packs_right
-        # Where terms come some at a time: the chains of a block, and behind them the totals of the blocks before.
+        # Where terms come some at a time: the chains of a block, and behind them the totals of any blocks before.
         self.chains_bytes = whole_lines(rows * columns * lanes.wide_bytes * waits)
-        self.grid = self.totals + self.chains_bytes * (2 if self.keeps else 1)
+        self.grid = self.totals + self.chains_bytes * (2 if kind.all_terms > BLOCK else 1)
         self.worker_bytes = self.grid + (grid_bytes(choice) if choice.task.left_grid is not None else 0)
 
     def scratch_bytes(self, tiles: int) -> int:
