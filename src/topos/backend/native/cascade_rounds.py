@@ -32,8 +32,9 @@ from topos.op import MatMul
 from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE, whole_lines
 
-ROUND_ROWS = 64
-"""Of a matrix: chains that wait are read and written once for so many terms."""
+ROUND_ROWS, MOST_ROUNDS = 64, 128
+"""Rows of a matrix in a round: chains that wait are read and written once for so many terms. Very many rows make longer
+rounds, up to a block of 512 terms, for each round is some kernels to be started."""
 FEWEST_TILES, MOST_TILES = 8, 16
 """Parts of a round, and tiles of what is summed over it: where the work allows, as many."""
 
@@ -78,7 +79,7 @@ def _cut(lowering: Lowering, group: Group, matrices: int) -> tuple[int, int]:
     every = group.stages[0].shape[-2]
     shared = matrices * min(every, ROUND_ROWS) // FEWEST_TILES
     rows = block_rows(every, min(most_rows(lowering, group), max(FEWEST_ROWS, shared)))
-    most = max(1, ROUND_ROWS // rows)
+    most = max(1, max(ROUND_ROWS, -(-every // MOST_ROUNDS)) // rows)
     if every > BLOCK:
         return rows, 1 << min(most, BLOCK // rows).bit_length() - 1
     return rows, even_rows(-(-every // rows), most)

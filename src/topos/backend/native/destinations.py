@@ -1,6 +1,7 @@
 """A copy of what a group computes, alone or in another order, is stored by that group: there is nothing to copy.
 
-A product may store its results in any order of its axes; other groups store theirs in row-major order.
+Movements are such copies, and so is what adds a zero to a value that is never `-0.0`: a gradient, say. A product may
+store its results in any order of its axes; other groups store theirs in row-major order.
 """
 
 from __future__ import annotations
@@ -18,22 +19,32 @@ def with_destinations(lowering: Lowering, groups: Sequence[Group], results: Coll
     """The groups without such copies; `results` are rows that may have a copy's buffer for their own."""
     found = list(groups)
     for at, group in enumerate(groups):
-        copied = _copy(lowering, group.rows[0])
-        if copied is not None and copied.is_free(groups, at, results):
-            copied.leave_out(groups, results)
-            found[at] = group._replace(reads=[], writes=[])
+        for row in group.rows if group.axis is None and not group.stages else ():
+            copied = _copy(lowering, row)
+            if copied is not None and copied.is_free(groups, at, results):
+                copied.leave_out(groups, results)
+                found[at] = _without(lowering, found[at], row)
     return [group for group in found if group.writes]
+
+
+def _without(lowering: Lowering, group: Group, row: int) -> Group:
+    """What is left of a group: it reads the row where it did compute it."""
+    rows = [other for other in group.rows if other != row]
+    operands = {operand for other in rows for operand in lowering.spec.rows[other].operands}
+    reads = [operand for operand in (*group.reads, row) if operand in operands]
+    return group._replace(rows=rows, reads=reads, writes=[other for other in group.writes if other != row])
 
 
 def _copy(lowering: Lowering, row: int) -> _Copy | None:
     """A row, where it is the copy of another one's buffer, all of it."""
-    recorded = lowering.spec.rows[row]
-    if not isinstance(recorded.opcode, Movement):
+    recorded, operand = lowering.spec.rows[row], lowering.copied(row)
+    if operand is None or operand in lowering.constants:
         return None
-    (operand,) = recorded.operands
     view = lowering.views[operand]
-    if not isinstance(recorded.opcode, Reshape):  # which keeps the row-major order
-        view = lowering.moved(row) or view
+    if isinstance(recorded.opcode, Movement) and not isinstance(recorded.opcode, Reshape):
+        view = lowering.moved(row) or view  # a reshape keeps the row-major order
+    if lowering.spec.element_of(view.row) is not lowering.spec.element_of(row):
+        return None
     if view.guards or lowering.is_one_hot(operand) or recorded.shape.volume != view.shape.volume:
         return None  # among them what is spread to no place at all: a copy of nothing
     steps = _steps(view, lowering.views[view.row], lowering.spec.rows[view.row].shape)
@@ -44,6 +55,8 @@ def _steps(view: View, base: View, own: Shape) -> tuple[int, ...] | None:
     """The steps along the base's axes when it lies in the copy's order; `None` where the copied axes are others."""
     if view.offset or view.shape.volume != own.volume or not own.volume or not base.is_dense():
         return None
+    if view.is_dense():  # whatever the axes
+        return dense_strides(own)
     walked = zip(view.shape, view.strides, dense_strides(view.shape), strict=True)
     places = {(extent, old): new for extent, old, new in walked if extent != 1}
     axes = list(zip(own, dense_strides(own), strict=True))
@@ -64,12 +77,16 @@ class _Copy(NamedTuple):
         """Whether the base's group can store it in the copy's order, and nobody wants it in another one."""
         lowering = self.lowering
         home = next((group for group in groups if self.base in group.writes), None)
-        if home is None or self.base in {*lowering.kept, *lowering.written_as}:
+        if home is None or home is groups[at] or self.base in {*lowering.kept, *lowering.written_as}:
+            return False
+        if self.row not in groups[at].writes:
             return False
         if self.row in lowering.kept and self.row not in results:
             return False
         if self.steps == dense_strides(lowering.spec.rows[self.base].shape):
             return True
+        if len(groups[at].rows) > 1:
+            return False
         reads = (operand for other, group in enumerate(groups) if other != at for operand in group.reads)
         return self._is_product(home) and all(lowering.views[operand].row != self.base for operand in reads)
 

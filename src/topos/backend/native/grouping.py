@@ -37,7 +37,9 @@ def _names(lowering: Lowering, row: int, readers: Mapping[int, Set[int]], kept: 
     views, rows = lowering.views, lowering.spec.rows
     while row not in kept and len(readers.get(row, ())) == 1:
         (reader,) = readers[row]
-        if reader not in views or row not in views or views[reader].row != views[row].row:
+        if reader not in views or row not in views:
+            return
+        if views[reader].row not in (views[row].row, lowering.written_as.get(views[row].row)):
             return
         if rows[reader].shape.volume != rows[row].shape.volume:
             return

@@ -138,6 +138,13 @@ class Lowering:
         """For each row whose buffer any group reads, the last group that does."""
         return {self.views[operand].row: at for at, group in enumerate(self.groups) for operand in group.reads}
 
+    def copied(self, row: int) -> int | None:
+        """The operand that a row copies bit for bit, or moves; `None` where it computes something."""
+        recorded = self.spec.rows[row]
+        if isinstance(recorded.opcode, Movement | Stop):
+            return recorded.operands[0]
+        return self._signs.zero_addend(row)
+
     # one row after another
     def _place(self, row: int) -> None:
         opcode = self.spec.rows[row].opcode
@@ -193,7 +200,7 @@ class Lowering:
         elif isinstance(opcode, Pad):
             view = self._padded(row, opcode)
         else:
-            copied = self.spec.rows[row].operands[0] if isinstance(opcode, Stop) else self._signs.zero_addend(row)
+            copied = self.copied(row)
             if copied in self.constants:
                 self.constants[row] = self.constants[copied]
                 return True
