@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from topos import Element, Tape, bf16, f32, f64
 from topos.backend.native import cascade_block, cascade_kernel, cascade_rounds, cascades, prologues
 from topos.testing import assert_same_bits
 
-from ..plans import checked
+from ..plans import check_steps, checked, threads
 
 pytest.importorskip("llvmlite")
 
@@ -148,20 +149,32 @@ def test_threads_share_tiles(threads: int) -> None:
         topos.threads(before)
 
 
-def slopes(size: tuple[int, int, int, int], masked: bool) -> Callable[[Tape], Any]:
+def slopes(size: tuple[int, int, int, int], masked: bool, leading: tuple[int, ...] = (2,)) -> Callable[[Tape], Any]:
     """The result of an attention and the gradients of its operands."""
 
     def record(tape: Tape) -> Any:
-        sources = operands(tape, size, (2,))
-        mask = tape.input(causal(*size[:2])).broadcast_along(0, 2) if masked else None
+        sources = operands(tape, size, leading)
+        mask = tape.input(causal(*size[:2])) if masked else None
+        for extent in reversed(leading if masked else ()):
+            mask = mask.broadcast_along(0, extent)
         result = attended(*sources, mask)[0]
-        loss = (result * tape.input(numbers(2, size[0], size[3]))).sum()
+        loss = (result * tape.input(numbers(*leading, size[0], size[3]))).sum()
         return [result, *(slope for _, slope in tape.differentiate(loss, list(sources)))]
 
     return record
 
 
 CROSSING = [(48, 40, 17, 9), (64, 64, 32, 32), (512, 16, 9, 13), (520, 24, 8, 8), (1024, 33, 10, 20), (1536, 12, 8, 8)]
+RAGGED = [  # no even blocks, rounds of one row or less than a block, few results, an end beside that of 512 terms
+    (67, 67, 32, 9), (61, 41, 8, 16), (65, 19, 5, 7), (131, 40, 3, 2), (129, 8, 1, 1), (513, 17, 4, 33), (521, 23, 9, 6),
+    (577, 9, 2, 11), (1031, 16, 4, 8),
+]  # fmt: skip
+
+
+@pytest.fixture(params=[1, 8], ids=["matrix by matrix", "in rounds"])
+def fewest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix for each thread, or all threads for each matrix."""
+    monkeypatch.setattr(cascade_kernel, "FEWEST_MATRICES", request.param)
 
 
 @pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
@@ -171,25 +184,70 @@ def test_gradients(size: tuple[int, int, int, int], element: Element) -> None:
     assert told.count("cascade_") == 2
 
 
+@pytest.mark.usefixtures("fewest")
 @pytest.mark.parametrize("element", [f32, f64, bf16], ids=lambda element: element.name)
-@pytest.mark.parametrize("size", CROSSING, ids=str)
-@pytest.mark.parametrize("masked", [False, True])
-def test_gradients_that_keep_nothing(size: tuple[int, int, int, int], masked: bool, element: Element) -> None:
-    told = checked(slopes(size, masked), element)
+@pytest.mark.parametrize("size", [*CROSSING, *RAGGED], ids=str)
+def test_gradients_that_keep_nothing(size: tuple[int, int, int, int], element: Element) -> None:
+    at = [*CROSSING, *RAGGED].index(size)
+    leading = [(2,), (), (1,), (3,), (2, 1, 2)][at % 5]
+    told = checked(slopes(size, at % 2 == 0, leading), element)
     assert told.count("cascade_") == 2
     assert "product_" not in told and told.count("Exp") == 2
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5, 8])
-def test_threads_share_the_matrices_of_a_gradient(threads: int) -> None:
-    before = topos.threads()
-    topos.threads(threads)
-    try:
-        assert "product_" not in checked(slopes((64, 96, 16, 16), masked=True))
-    finally:
-        topos.threads(before)
+@pytest.mark.usefixtures("fewest")
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
+def test_threads_share_what_sums_over_rows(count: int) -> None:
+    for size, leading in (((64, 96, 16, 16), (2,)), ((1031, 24, 8, 16), ()), ((131, 67, 16, 8), (3,))):
+        with threads(count):
+            assert "product_" not in checked(slopes(size, masked=True, leading=leading))
 
 
+@pytest.mark.parametrize("rows", [1, 16, 31, 64])
+@pytest.mark.parametrize("size", [(131, 24, 8, 16), (1024, 20, 8, 8), (1031, 20, 8, 8)], ids=str)
+def test_rounds_of_any_length(size: tuple[int, int, int, int], rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cascade_rounds, "ROUND_ROWS", rows)
+    monkeypatch.setattr(cascade_rounds, "MOST_ROUNDS", 1 << 20)
+    for tiles in (1, 3, 16):
+        monkeypatch.setattr(cascade_rounds, "MOST_TILES", tiles)
+        assert "product_" not in checked(slopes(size, masked=True, leading=(1,)))
+
+
+@pytest.mark.parametrize("leading", [(), (1,), (3,), (7,), (8,), (9,)], ids=str)
+@pytest.mark.parametrize("rows", [67, 128, 131, 521])
+def test_no_scores_are_stored(rows: int, leading: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the limits that plans have: of any number of matrices and rows, if they are several blocks."""
+    monkeypatch.undo()
+    network, results = Tape.record(slopes((rows, rows, 32, 32), rows % 2 == 0, leading))
+    plan = network.entry(results).lower()
+    volumes = {node.symbol.index: node.shape.volume for node in plan.nodes()}
+    stored = [row for line in re.findall(r"  stores ([\d, ]+)  ", plan.explain()) for row in map(int, line.split(", "))]
+    matrices = int(np.prod(leading))
+    is_one_block = matrices * -(-rows // 16) < cascades.FEWEST_BLOCKS
+    assert (max(volumes[row] for row in stored) >= matrices * rows * rows) == is_one_block
+
+
+def test_an_attention_of_one_head_has_an_arena_below_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    for rows in (1024, 1031):
+        network, results = Tape.record(slopes((rows, rows, 64, 64), rows % 2 == 0, ()))
+        told = network.entry(results).lower().explain()
+        assert int(told.rpartition("arena of ")[2].split()[0]) < 4 * rows * rows
+
+
+def test_a_step_of_few_matrices_replaces_what_they_read() -> None:
+    def record(tape: Tape) -> Any:
+        sources = [tape.parameter(numbers(2, 67, 16), name=name) for name in ("query", "key", "content")]
+        loss = attended(*sources)[0].tanh().sum()
+        return loss, {source: source - 0.1 * slope for source, slope in tape.differentiate(loss, sources)}
+
+    network, (loss, following) = Tape.record(record)
+    plan = network.entry(loss).carry(following).lower()
+    assert "sums_" in plan.explain()
+    check_steps(plan, network, [loss], following, {})
+
+
+@pytest.mark.usefixtures("fewest")
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38], ids=str)
 def test_gradients_at_the_edge(value: float) -> None:
     def record(tape: Tape) -> Any:

@@ -342,6 +342,47 @@ def test_what_somebody_reads_inside_declines_unless_it_is_handed_out(kind: str) 
         assert inner.index not in fused_rows(plan)
 
 
+def pooled(element: Element, largest: bool, show: Callable[[Value], list[Value]]) -> tuple[Network, list[Symbol]]:
+    """A pool of a parameter, its cotangent with both zeros, and what is shown of its gradient."""
+
+    def record(tape: Tape) -> Any:
+        x = tape.parameter(np.random.default_rng(3).integers(-3, 4, (2, 3, 8, 8)) / 2.0)
+        windows = x.unfold(3, 2, 2).unfold(2, 2, 2)
+        value = windows.max_along(5).max_along(3) if largest else windows.sum_along(5).sum_along(3) / 4.0
+        seed = np.where(np.arange(value.shape.volume) % 3, np.arange(value.shape.volume) % 5 - 2.0, -0.0)
+        ((_, slope),) = tape.differentiate((value * tape.leaf(seed.reshape(value.shape))).sum(), [x])
+        return [value, *show(slope)]
+
+    return Tape.record(record, element=element)
+
+
+SHOWN: dict[str, Callable[[Value], list[Value]]] = {
+    "alone": lambda slope: [slope],
+    "and what is made of it": lambda slope: [slope, slope * 2.0],
+    "and its order of memory": lambda slope: [slope, slope.reshape([6, 64])],
+    "only what is made of it": lambda slope: [slope * 2.0],
+    "turned": lambda slope: [slope.permute([1, 0, 3, 2])],
+}
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+@pytest.mark.parametrize(
+    ("element", "largest"), [(f32, True), (f64, True), (bf16, True), (f32, False), (f64, False)], ids=str
+)
+def test_the_gradient_of_a_pool_may_be_a_result(element: Element, largest: bool, shown: str) -> None:
+    network, symbols = pooled(element, largest, SHOWN[shown])
+    kinds = [pattern.kind for pattern in check(network, symbols).patterns()]
+    assert kinds == (["max pool", "max pool gradient"] if largest else ["average pool", "average pool gradient"])
+
+
+def test_a_gradient_of_a_pool_that_shows_what_is_inside_is_no_claim() -> None:
+    network, symbols = pooled(f32, True, lambda slope: [slope])
+    nodes = network.entry(symbols).lower().nodes()
+    for inner in [node.symbol for node in nodes if node.shape.volume == 384 and node.opcode.name in ("Select", "Fold")]:
+        plan = check(network, [*symbols, inner])
+        assert all(inner not in pattern.nodes for pattern in plan.patterns())
+
+
 def test_what_is_stored_is_counted_and_what_is_not_is_not() -> None:
     network, symbols, _ = recorded(large("convolution"), f32, False)
     native, plain = network.entry(symbols).lower(), network.entry(symbols).backends([]).lower()

@@ -109,3 +109,40 @@ def test_what_a_product_works_out_reads_the_value_where_it_lies(monkeypatch: pyt
     assert "  copy_" not in told
     expected = network.entry(results).interpret(network.parameters()).of(results)
     assert_same_bits(plan.forward(network.parameters()).of(results), expected)
+
+
+def and_zero(value: Any) -> Any:
+    return value.zero_like() + value
+
+
+def test_what_a_zero_is_added_to_is_stored_as_the_sum() -> None:
+    def record(tape: Tape) -> Any:
+        x = tape.input(numbers(6, 4)).relu()
+        return [and_zero(x.reshape([24]))]
+
+    assert " 1 group," in checked(record)
+
+
+def test_a_zero_is_added_where_that_may_change_a_sign() -> None:
+    def record(tape: Tape) -> Any:
+        signed = tape.input(np.where(numbers(6, 4) > 0, -0.0, 1.0))
+        turned = signed.relu() * -1.0
+        return [and_zero(signed), and_zero(turned.reshape([24])), turned]
+
+    checked(record)
+
+
+def test_a_sum_with_zero_that_is_read_beside_it_is_one_buffer() -> None:
+    def record(tape: Tape) -> Any:
+        x = tape.input(numbers(6, 4)).relu()
+        turned = and_zero(x.reshape([24]))
+        return [turned, turned * 2.0, x.sum_along(0)]
+
+    assert "Add" not in checked(record)
+
+
+def test_a_product_stores_in_the_order_of_a_sum_with_zero() -> None:
+    def record(tape: Tape) -> Any:
+        return [and_zero(product(tape).permute([1, 0, 2]))]
+
+    assert " 1 group," in checked(record)

@@ -157,6 +157,7 @@ class Lowering:
                 self._place(added)
                 self._signs.meet(added)
             self.views[row] = self.views[rows[-1]]
+            self._signs.meet_as(row, rows[-1])
         elif not self._is_number(row, opcode) and not self._is_address(row, opcode):
             row = (self._folding if isinstance(opcode, Fold) else self._rearranging).instead(row)
             if isinstance(opcode, Elementwise | Cast):

@@ -42,6 +42,11 @@ class Signs:
         elif self._prove(row):
             self._proved.add(row)
 
+    def meet_as(self, row: int, other: int) -> None:
+        """A row that is computed as another one, met before, whatever its own instruction tells."""
+        if other in self._proved:
+            self._proved.add(row)
+
     def zero_addend(self, row: int) -> int | None:
         """The operand that an addition copies bit for bit, where the other one is a zero."""
         recorded = self._spec.rows[row]
