@@ -14,7 +14,6 @@ from topos.records import NamedTuple
 from topos.reference.products import BLOCK
 from topos.shape import Shape
 
-
 BLOCK_BYTES = 1 << 15
 """What one value of a block takes at most, so that the nearest cache holds it, beside a line of it at least."""
 FEWEST_ROWS, MOST_ROWS = 16, 128

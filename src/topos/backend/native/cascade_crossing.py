@@ -1,6 +1,6 @@
 """Products whose terms are the rows of a cascade: a gradient sums over them, a block at a time in ascending order.
 
-The chains of such a product wait in memory from block to block, so that a thread walks all rows of a matrix.
+The chains of such a product wait in memory from block to block, and go on in the order of the rows.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.views import View, dense_strides
 from topos.op import MatMul
+
 
 def is_product(lowering: Lowering, group: Group) -> bool:
     """Whether a group is a product that may be a stage: of two operands that lie in memory as matrices."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from topos.backend.native.cascade_block import Block, Source
 from topos.backend.native.products.frame import digit
@@ -13,11 +13,10 @@ from topos.backend.native.program import Call, Pointer
 class Places:
     """The operands that are not between stages, and the pointers by which a kernel is given them."""
 
-    def __init__(self, block: Block, calls: Iterable[Call], between: Iterable[int], further: Sequence[int] = ()) -> None:
-        operands = [*(at.row for call in calls for at in call.operands), *further]
-        rows = dict.fromkeys(operands)
+    def __init__(self, block: Block, calls: Iterable[Call], between: Container[int], further: Iterable[int]) -> None:
+        rows = dict.fromkeys([*(at.row for call in calls for at in call.operands), *further])
         self.leading = block.leading
-        self.sources: dict[int, Source] = {row: block.source(row) for row in rows if row not in set(between)}
+        self.sources: dict[int, Source] = {row: block.source(row) for row in rows if row not in between}
         self.pointers = list(dict.fromkeys(source.pointer for source in self.sources.values()))
 
     def of(self, text: Text, arguments: Sequence[str], matrix: str) -> dict[int, str]:

@@ -273,6 +273,7 @@ class _Rounds:
         memory = self._memory(text)
         text.do(f"store i64 {text.add(self._begun(text, memory), self.wide.rows)}, ptr {memory}, align 8")
 
+
 def _each(text: Text, index: str, counts: Sequence[int], body: Callable[[int, str], None], at: int = 0) -> None:
     """The body of the count within which an index falls, and how far behind its beginning that is."""
     if at + 1 >= len(counts):

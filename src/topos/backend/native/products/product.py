@@ -84,8 +84,8 @@ def resumed(
     """The same of one matrix whose terms are the next ones of so many, as many each time, or those that are left.
 
     The scratch keeps the chains, and the last time stores the results. A block of 512 terms ends where one time does.
-    The last kernel has up to so many `tiles`, of which each is one thread's at a time; where it has one, a kernel before
-    it may pack the right operand.
+    The last kernel has up to so many `tiles`, each of them one thread's at a time; where it has one, a kernel before it
+    may pack the right operand.
     """
     return tuple(_kernels(elect_resumed(task, target, tiles), target, epilogue, all_terms=all_terms))
 
