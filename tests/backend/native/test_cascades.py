@@ -14,7 +14,7 @@ from topos import Element, Tape, bf16, f32, f64
 from topos.backend.native import cascade_block, cascade_kernel, cascade_rounds, cascades, prologues
 from topos.testing import assert_same_bits
 
-from ..plans import check_steps, checked, threads
+from ..plans import CPUS, check_steps, checked, processor, threads
 
 pytest.importorskip("llvmlite")
 
@@ -201,6 +201,13 @@ def test_threads_share_what_sums_over_rows(count: int) -> None:
     for size, leading in (((64, 96, 16, 16), (2,)), ((1031, 24, 8, 16), ()), ((131, 67, 16, 8), (3,))):
         with threads(count):
             assert "product_" not in checked(slopes(size, masked=True, leading=leading))
+
+
+@pytest.mark.usefixtures("fewest")
+@pytest.mark.parametrize("cpu", CPUS[1:])
+def test_processors_sum_over_rows_alike(cpu: str) -> None:
+    with processor(cpu):
+        assert "product_" not in checked(slopes((67, 24, 8, 9), masked=True, leading=(3,)))
 
 
 @pytest.mark.parametrize("rows", [1, 16, 31, 64])
