@@ -218,7 +218,13 @@ def test_tiles_in_threads(element: str) -> None:
 
 def test_large_work_has_tiles_and_small_work_has_one() -> None:
     target = TARGETS["host"]
-    for shape, least in (((20, 30, 40), 1), ((256, 256, 256), 8), ((1, 768, 3072), 4), ((1, 768, 50257), 8), ((1000, 500, 2), 2)):
+    for shape, least in (
+        ((20, 30, 40), 1),
+        ((256, 256, 256), 8),
+        ((1, 768, 3072), 4),
+        ((1, 768, 50257), 8),
+        ((1000, 500, 2), 2),
+    ):
         left, right = operands("f32", *shape)
         out = np.zeros((shape[0], shape[2]), np.float32)
         tiles = product(compiler.task_of(left, right, out, "f32"), target)[-1].tiles
