@@ -20,8 +20,8 @@ ROOT = HERE.parents[1]
 FOLDERS = [
     *("backend", "backend/native", "benchmarks", "cases", "docs", "element", "emission", "engine", "examples", "graph"),
     *("neural", "op", "reference", "storage", "tensor", "testing"),
-    *("test_golden.py", "test_maps.py", "test_programs.py", "test_records.py", "test_scale.py", "test_tooling.py"),
-    "test_walkthrough.py",
+    *("test_golden.py", "test_loading.py", "test_maps.py", "test_programs.py", "test_records.py", "test_scale.py"),
+    *("test_tooling.py", "test_walkthrough.py"),
 ]
 """All that holds tests. What they draw, they draw a few times, unless they say how often."""
 OWN = ["test_conformance.py", "test_coverage.py"]
@@ -32,7 +32,7 @@ SHARES = {"backend": 8, "backend/native": 8}
 """There, one test of so many: these take minutes, most of them for native code that says what other folders say."""
 ELSEWHERE = {"emission", "examples", "benchmarks", "test_tooling.py"}
 """Whose few plans other tests here have, which the slow tests need not run again."""
-EMPTY = {"element", "reference", "tensor", "test_maps.py", "test_records.py"}
+EMPTY = {"element", "reference", "tensor", "test_loading.py", "test_maps.py", "test_records.py"}
 """Where no plan runs, as the exhaustive tests find."""
 LEAST = {"op": 200, "cases": 200, "engine": 80, "neural": 100, "backend/native": 40, "test_programs.py": 5}
 """Modules that are found there, at least."""

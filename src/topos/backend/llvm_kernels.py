@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from importlib import import_module
 from typing import Any
 
 from topos.backend.backend import Backend, Dispatch, Status
@@ -13,6 +12,7 @@ from topos.backend.task import Declined, Stretch, Task
 from topos.element import Element, bf16, f32, f64
 from topos.element.element import Array
 from topos.graph.spec import Spec
+from topos.loading import loaded
 from topos.op import Movement
 from topos.tensor import Tensor
 from topos.tensor.services import FORMULAS
@@ -28,7 +28,7 @@ class NativeElements:
     """The elements with a native reading: the built-in ones, and a user's that has the `Native` contract."""
 
     def __contains__(self, element: object) -> bool:
-        return isinstance(element, Element) and bool(_native("reading").has_arithmetic(element))
+        return isinstance(element, Element) and bool(loaded("topos.backend.native.reading.has_arithmetic")(element))
 
     def __iter__(self) -> Iterator[Element]:
         yield from (f32, f64, bf16)
@@ -44,14 +44,14 @@ class Llvm(Backend):
 
     def found(self) -> Status:
         """Whether llvmlite is there, and the processor that code is made for."""
-        if _native("settings").environment("TOPOS_NATIVE") == "0":
+        if loaded("topos.backend.native.settings.environment")("TOPOS_NATIVE") == "0":
             return Status(False, "switched off: TOPOS_NATIVE=0")
-        reason = _native("llvm").available()
+        reason = loaded("topos.backend.native.llvm.available")()
         if reason is not None:
             kind = "not installed" if reason.endswith("not installed") else "setup failed"
             return Status(False, f"{kind}: {reason}")
-        target = _native("target").current()
-        release = ".".join(map(str, _native("llvm").binding().llvm_version_info))
+        target = loaded("topos.backend.native.target.current")()
+        release = ".".join(map(str, loaded("topos.backend.native.llvm.binding")().llvm_version_info))
         return Status(True, f"LLVM {release} for {target.cpu}, vectors of {target.vector_bytes} bytes")
 
     def coverage(self, formula: Formula) -> Coverage | None:
@@ -61,7 +61,9 @@ class Llvm(Backend):
         elements = [operand.element or task.element for operand in task.operands]
         if isinstance(task.opcode, Movement) and self.dispatch is Dispatch.OFFERED:
             return False  # NumPy makes a view where a kernel would copy
-        return super().takes(task, exact) and _native("reading").has_reading(task.opcode, task.element, elements)
+        if not super().takes(task, exact):
+            return False
+        return bool(loaded("topos.backend.native.reading.has_reading")(task.opcode, task.element, elements))
 
 
 class Fused(Llvm):
@@ -77,19 +79,20 @@ class Fused(Llvm):
     def stores(self, task: Stretch) -> Mapping[int, Set[int]]:
         """What the groups of the plan store, which hang on no machine; everything, where it would be interpreted."""
         spec = task.spec
-        if any(not self._reads(spec, row) for row in task.rows) or _native("lowered").declined(spec, task.rows):
+        are_read = all(self._reads(spec, row) for row in task.rows)
+        if not are_read or loaded("topos.backend.native.lowered.declined")(spec, task.rows):
             return dict.fromkeys(task.rows, frozenset())
-        found: Mapping[int, Set[int]] = _native("grouping").stored(spec, task.rows, task.kept)
+        found: Mapping[int, Set[int]] = loaded("topos.backend.native.grouping.stored")(spec, task.rows, task.kept)
         return found
 
     def _reads(self, spec: Spec, row: int) -> bool:
         """Whether a row has a native reading."""
         recorded, element = spec.rows[row], spec.element_of(row)
         elements = [spec.rows[operand].element or element for operand in recorded.operands]
-        return bool(_native("reading").has_reading(recorded.opcode, element, elements))
+        return bool(loaded("topos.backend.native.reading.has_reading")(recorded.opcode, element, elements))
 
     def offer(self, task: Stretch) -> Any:
-        return _native("lowered").executable(task.spec, task.rows, task.kept, {})
+        return loaded("topos.backend.native.lowered.executable")(task.spec, task.rows, task.kept, {})
 
 
 class Simd(Llvm):
@@ -103,13 +106,15 @@ class Simd(Llvm):
 
     def offer(self, task: Task) -> Array | Declined:
         tensors = [operand for operand in task.operands if isinstance(operand, Tensor)]
-        laid = [_native("layouts").laid_out(t.dense(task.element)) if t.ids is None else (t.ids, None) for t in tensors]
+        laid_out = loaded("topos.backend.native.layouts.laid_out")
+        laid = [laid_out(t.dense(task.element)) if t.ids is None else (t.ids, None) for t in tensors]
         layouts = [layout for _, layout in laid]
         key = (task.opcode, task.element, *((t.shape, t.element) for t in tensors), *layouts)
         program = self._kept.get(key)
         if program is None:
             step = Step(task.opcode, task.element, task.shape, tuple(~at for at in range(len(tensors))))
-            program = self._kept[key] = _native("eager_program").EagerProgram(Work(tensors, [step], (0,)), layouts)
+            made = loaded("topos.backend.native.eager_program.EagerProgram")
+            program = self._kept[key] = made(Work(tensors, [step], (0,)), layouts)
             for oldest in [*self._kept][:-_MOST_KEPT]:  # a copy: other threads add to it
                 self._kept.pop(oldest, None)
         if not program.native:
@@ -117,7 +122,3 @@ class Simd(Llvm):
         (answer,) = program.numbers([array for array, _ in laid])
         found: Array = answer
         return found
-
-
-def _native(module: str) -> Any:
-    return import_module(f"topos.backend.native.{module}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from importlib import import_module
 from typing import Any
 
 from topos.backend.backend import Backend, Dispatch, told
@@ -20,6 +19,7 @@ from topos.engine.code import Code
 from topos.engine.entry import Entry
 from topos.engine.numerics import Numerics
 from topos.graph.spec import Spec
+from topos.loading import loaded
 from topos.tensor.services import formula_of
 
 
@@ -60,7 +60,7 @@ def _warn(unready: Sequence[str]) -> None:
 
 def fused(spec: Spec, rows: Sequence[int], entry: Entry, stepping: bool) -> Any:
     """A whole plan as one native function, which replaces in place what the entry carries; or a reason why not."""
-    return import_module("topos.backend.native.lowered").lowered(spec, rows, entry, stepping)
+    return loaded("topos.backend.native.lowered.lowered")(spec, rows, entry, stepping)
 
 
 def given_up(error: Exception) -> Unserved:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from topos.loading import loaded
 
 if TYPE_CHECKING:
     from topos.backend.native.counts import Compiles
@@ -15,7 +16,7 @@ def threads(number: int | None = None) -> int:
     At first it is TOPOS_THREADS, or as many as the affinity mask and the container's quota let this process keep busy.
     The bits do not depend on it. Raises `SettingError` for anything but a whole number of at least 1.
     """
-    found: int = import_module("topos.backend.native.pool").threads(number)
+    found: int = loaded("topos.backend.native.pool.threads")(number)
     return found
 
 
@@ -30,5 +31,5 @@ def compiles() -> Compiles:
     >>> topos.compiles().since(before).compiled
     0
     """
-    found: Compiles = import_module("topos.backend.native.counts").compiles()
+    found: Compiles = loaded("topos.backend.native.counts.compiles")()
     return found

@@ -10,6 +10,7 @@ from topos.backend.fidelity import Coverage, Fidelity
 from topos.backend.formula import Formula
 from topos.backend.task import Declined, Stretch
 from topos.element import bf16, f32, f64
+from topos.loading import loaded
 
 NOT_INSTALLED = "not installed: XLA comes with jax: pip install topos-stack[xla]"
 INSTRUCTIONS = Formula.GEMM, Formula.MAP, Formula.SUM, Formula.REDUCE, Formula.MOVE, Formula.INDEX, Formula.FOLD
@@ -41,5 +42,5 @@ class StableHlo(Backend):
 
     def offer(self, task: Stretch) -> Any:
         """The stretch as a program; declined where it has no text."""
-        answer = import_module("topos.emission.xla.stretch").translated(task)
+        answer = loaded("topos.emission.xla.stretch.translated")(task)
         return Declined(answer) if isinstance(answer, str) else answer

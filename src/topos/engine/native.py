@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from topos.engine.state import State
 from topos.errors import PostureError, ToposError
 from topos.graph import Parameters
 from topos.graph.spec import Spec
+from topos.loading import loaded
 from topos.op import Movement
 from topos.tensor import Tensor
 from topos.tensor.evaluate import kernel_of
@@ -53,7 +53,7 @@ class Native:
         found = self._codes.get(stepping)
         if found is None:
             check_arithmetic()  # constants are written out as this thread reads them
-            lowered = import_module("topos.backend.lowering").lowered
+            lowered = loaded("topos.backend.lowering.lowered")
             found = self._codes[stepping] = lowered(self._spec, self._rows, self._entry, stepping)
         return found
 
@@ -77,7 +77,7 @@ class Native:
     def _failed(self, error: Exception) -> None:
         """Gives the native forms up for what one of them raised, unless it was for want of memory."""
         if not isinstance(error, MemoryError):
-            code = import_module("topos.backend.lowering").given_up(error)
+            code = loaded("topos.backend.lowering.given_up")(error)
             self._codes, self._forms = {stepping: code for stepping in (False, True)}, {}
             self.run = self.step = None
 
@@ -159,7 +159,7 @@ class Native:
         self._sources.check(table)
         held = table.clone().owning(self._carried) if isinstance(table, State) else table.entries
         given = self._given(form, held, fed, stepping)
-        return import_module("topos.backend.native.profile").profiled(form.code, given)
+        return loaded("topos.backend.native.profile.profiled")(form.code, given)
 
     def _given(self, form: Form, held: Mapping[int, Tensor | None], fed: Feeds, holds_inputs: bool) -> dict[int, Any]:
         """The payloads of a step's sources, those that it only replaces among them."""

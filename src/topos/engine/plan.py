@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,6 +25,7 @@ from topos.errors import FeedError, UnobservedError
 from topos.graph import Node, Parameters, Symbol, Table
 from topos.graph.node import Nodes
 from topos.graph.spec import Spec
+from topos.loading import loaded
 from topos.tensor import Tensor
 
 
@@ -212,9 +212,8 @@ class Plan:
         `{weight: (None, "data")}`: in Shardy's words, or without `shardy` in older ones. Raises `EmissionError` that
         names the node for what cannot be written.
         """
-        attributes = import_module("topos.emission.attributes")
-        asked = attributes.laid_out(self._spec, self._length, mesh, shardings, shardy)
-        emitted = import_module("topos.emission.module").emitted
+        asked = loaded("topos.emission.attributes.laid_out")(self._spec, self._length, mesh, shardings, shardy)
+        emitted = loaded("topos.emission.module.emitted")
         return str(emitted(self._spec, self._length, self._rows, self.entry, raises, locations, asked))
 
     def profile(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from importlib import import_module
 
 from topos.element import Element
 from topos.engine import liveness
@@ -14,6 +13,7 @@ from topos.engine.pattern.match import Match, Pattern
 from topos.graph import Symbol
 from topos.graph.describe import counted, node_lines
 from topos.graph.spec import Spec
+from topos.loading import loaded
 from topos.records import NamedTuple
 
 
@@ -66,11 +66,11 @@ class Reading:
     @cached_property
     def election(self) -> Election:
         """What the plan itself takes: what the backends of its entry compute."""
-        return self.elected(import_module("topos.backend.repertoire").repertoire(self._entry))
+        return self.elected(loaded("topos.backend.repertoire.repertoire")(self._entry))
 
     def elected_by(self, formulas: Iterable[str]) -> Election:
         """What somebody takes who computes the formulas of these names, in any element."""
-        return self.elected(import_module("topos.backend.repertoire").of_any_element(formulas))
+        return self.elected(loaded("topos.backend.repertoire.of_any_element")(formulas))
 
     def patterns(self, election: Election) -> list[Pattern]:
         """The matches that were elected, as data about nodes."""

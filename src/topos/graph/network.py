@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from topos.errors import ConsumedError, KinshipError
@@ -13,6 +12,7 @@ from topos.graph.place import here, line
 from topos.graph.spec import Spec
 from topos.graph.symbol import Symbol
 from topos.graph.table import Parameters
+from topos.loading import loaded
 from topos.op import Parameter
 from topos.tensor import Tensor
 
@@ -100,25 +100,25 @@ class Network:
         self.spec  # noqa: B018 - raises where consumed
         return self._length
 
-    # what later stages make of it
+    # what later stages make of it, which this one may not import: only the methods' names are here
     def entry(self, roots: Any) -> BoundEntry:
         """What to read from a run: the roots (a symbol, or any nesting), to which the entry's methods add."""
-        bound: BoundEntry = _later("bound").BoundEntry.of(self, roots)
+        bound: BoundEntry = loaded("topos.engine.bound.BoundEntry").of(self, roots)
         return bound
 
     def compile(self, entry: Entry) -> Plan:
         """The plan of a detached entry over this spec."""
-        plan: Plan = _later("bound").BoundEntry.bind(self, entry).lower()
+        plan: Plan = loaded("topos.engine.bound.BoundEntry").bind(self, entry).lower()
         return plan
 
     def state(self, parameters: Parameters | None = None) -> State:
         """A table of every parameter (the initials, or copies of those given) and every dense input (its default)."""
-        state: State = _later("state").State.of_network(self, parameters)
+        state: State = loaded("topos.engine.state.State").of_network(self, parameters)
         return state
 
     def forward(self, parameters: Parameters | State, feeds: Mapping[Any, Any] | None = None) -> Run:
         """Evaluates the whole spec, exact; every node is readable and the run answers `backward`."""
-        run: Run = _later("interpreter").whole(self, parameters, feeds)
+        run: Run = loaded("topos.engine.interpreter.whole")(self, parameters, feeds)
         return run
 
     @property
@@ -149,8 +149,3 @@ def _pattern(payload: Tensor) -> bytes:
         whole = array.tobytes()
         return first if whole[-len(first) :] == first and whole == first * array.size else whole
     return first
-
-
-def _later(module: str) -> Any:
-    """A module of the engine, which this stage may not import: a spec's readings are only spelled as its methods."""
-    return import_module(f"topos.engine.{module}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from topos.errors import ElementError, KinshipError, ShapeError
 from topos.graph.symbol import Family, Symbol, what_it_is
+from topos.loading import loaded
 from topos.tensor import Tensor
 from topos.tensor.deferred import fused
 
@@ -22,7 +22,8 @@ PLAN_NS = 200e6
 CALL_NS, SLOT_NS, PLACE_NS = 20e3, 20e3, 0.3
 """What a plan of a step costs to ask, and what it saves for each slot, and for each of its numbers."""
 
-_PLANNED = "topos.neural.plain_step"  # a facade that a step may be offered to: this stage does not know what it makes
+# A facade that a step may be offered to: this stage does not know what it makes.
+_PLANNED = "topos.neural.plain_step.plain_step"
 
 
 class Table:
@@ -182,7 +183,7 @@ class Parameters(Table):
         self._expect_kin(gradients)
         family = self.family
         if family.forgone_ns >= PLAN_NS:
-            planned = import_module(_PLANNED).plain_step(self, gradients, rule, is_told)
+            planned = loaded(_PLANNED)(self, gradients, rule, is_told)
             if planned is not None:
                 return self._with({**self.entries, **planned})
         entries, saved_ns = dict(self.entries), -CALL_NS

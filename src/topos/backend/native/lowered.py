@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from topos.backend.native import cache, manifest
@@ -22,6 +21,7 @@ from topos.backend.task import Declined
 from topos.engine.entry import Entry
 from topos.engine.liveness import schedule
 from topos.graph.spec import Spec
+from topos.loading import loaded
 from topos.op import Movement, Pad
 
 if TYPE_CHECKING:
@@ -127,5 +127,5 @@ class _Schedule:
 
     def _lowered(self) -> Making | Declined:
         # Reached by its name: where a program comes from the cache, nothing that writes one is loaded.
-        answer: Making | Declined = import_module("topos.backend.native.making").made(*self._facts)
+        answer: Making | Declined = loaded("topos.backend.native.making.made")(*self._facts)
         return answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 
 from topos.backend.native.drafts import WHOLE
 from topos.backend.native.groups import Group, Lowering
@@ -11,6 +10,7 @@ from topos.backend.native.program import Call
 from topos.backend.native.reading import has_reading
 from topos.backend.native.target import Target
 from topos.backend.native.text import Function
+from topos.loading import loaded
 from topos.op import Cast, Elementwise, Fold, Gather, MatMul, Movement, Pad, Scatter
 from topos.op.kinds import ByKind
 
@@ -27,30 +27,29 @@ def write(lowering: Lowering, group: Group, target: Target) -> Call | None:
     if not any(spec.rows[row].shape.volume for row in group.writes):
         return Call((Function().kernel("nothing", 1),), [])
     if group.stages:
-        from topos.backend.native.cascade_kernel import cascade
-
-        return cascade(lowering, group, target, write)
-    if group.axis is not None:
-        return _writer("whole.whole_group" if group.axis == WHOLE else "panels.row_group")(lowering, group, target)
-    return _writer(WRITERS[type(spec.rows[group.rows[0]].opcode)])(lowering, group, target)
+        cascade: Call | None = loaded("topos.backend.native.cascade_kernel.cascade")(lowering, group, target, write)
+        return cascade
+    writer: Writer = loaded(_writer(lowering, group))
+    return writer(lowering, group, target)
 
 
-def _writer(name: str) -> Writer:
-    module, _, function = name.partition(".")
-    found: Writer = getattr(import_module(f"topos.backend.native.{module}"), function)
-    return found
+def _writer(lowering: Lowering, group: Group) -> str:
+    """The name of the function that writes a group of one stage."""
+    if group.axis is None:
+        return WRITERS[type(lowering.spec.rows[group.rows[0]].opcode)]
+    return "topos.backend.native.whole.whole_group" if group.axis == WHOLE else "topos.backend.native.panels.row_group"
 
 
 WRITERS = ByKind[str](
     {
-        MatMul: "contractions.matmul",
-        Elementwise: "loops.elementwise",
-        Cast: "loops.elementwise",
-        Movement: "copies.copy",
-        Pad: "copies.pad",
-        Gather: "indexing.gather",
-        Scatter: "indexing.scatter",
-        Fold: "windows.fold",
+        MatMul: "topos.backend.native.contractions.matmul",
+        Elementwise: "topos.backend.native.loops.elementwise",
+        Cast: "topos.backend.native.loops.elementwise",
+        Movement: "topos.backend.native.copies.copy",
+        Pad: "topos.backend.native.copies.pad",
+        Gather: "topos.backend.native.indexing.gather",
+        Scatter: "topos.backend.native.indexing.scatter",
+        Fold: "topos.backend.native.windows.fold",
     }
 )
-"""The function that writes each kind, after its module."""
+"""The function that writes each kind."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 from topos.backend.native.kernel import Kernel, named
@@ -18,6 +17,7 @@ from topos.backend.native.products.streamed import scratch_bytes
 from topos.backend.native.products.task import ProductTask
 from topos.backend.native.products.terms import block_tasks, is_split, totals_choice
 from topos.backend.native.target import Target
+from topos.loading import loaded
 from topos.records import NamedTuple
 from topos.reference.products import BLOCK
 
@@ -125,8 +125,7 @@ def _written(kind: Kind, target: Target) -> Sequence[Kernel]:
         scratch = Regions(kind).scratch_bytes(many) if choice.kind in ("direct", "packed") or kind.span else 0
 
     def written(stem: str, tiles: int, writer: str) -> Kernel:
-        module, _, function = writer.partition(".")
-        write = getattr(import_module(f"topos.backend.native.products.{module}"), function)
+        write: Callable[[Kind, Target], str] = loaded(writer)
         helpers: dict[str, str] = {}
 
         def body(name: str) -> str:
@@ -136,21 +135,22 @@ def _written(kind: Kind, target: Target) -> Sequence[Kernel]:
         kernel = named(stem, body, tiles, scratch)
         return kernel._replace(helpers=tuple(helpers.values()))
 
-    before = [written("packing", choice.pack_tiles, "shared.shared")] if choice.shared else []
+    before = [written("packing", choice.pack_tiles, _PACKING)] if choice.shared else []
     return [*before, written("totals" if choice.kind == "totals" else "product", choice.tiles, _TEXTS[choice.kind])]
 
 
 _TEXTS: Mapping[str, str] = {
-    "nothing": "zeros.nothing",
-    "zeros": "zeros.zeros",
-    "dots": "dots.dots",
-    "lines": "lines.lines",
-    "streamed": "streamed.streamed",
-    "direct": "tiled.tiled",
-    "packed": "tiled.tiled",
-    "totals": "terms.totals",
+    "nothing": "topos.backend.native.products.zeros.nothing",
+    "zeros": "topos.backend.native.products.zeros.zeros",
+    "dots": "topos.backend.native.products.dots.dots",
+    "lines": "topos.backend.native.products.lines.lines",
+    "streamed": "topos.backend.native.products.streamed.streamed",
+    "direct": "topos.backend.native.products.tiled.tiled",
+    "packed": "topos.backend.native.products.tiled.tiled",
+    "totals": "topos.backend.native.products.terms.totals",
 }
-"""The function that writes the text of each kind, after its module, which is loaded with the first product of it."""
+_PACKING = "topos.backend.native.products.shared.shared"
+"""The functions that write the text of each kind, and of what is packed before it: loaded with the first of it."""
 
 
 def explain(task: ProductTask, target: Target) -> str:
