@@ -51,15 +51,15 @@ def elementwise(lowering: Lowering, group: Group, target: Target) -> Call | None
     extents, (written,) = frame.lay(group.shape, [dense_strides(group.shape)])
     evaluator, rows = Evaluator(frame, group), needed(frame, group)
     passing = [pointer for row, pointer in outputs if len(extents) == 1 and passes_caches(frame, row)]
-    # Shorter registers take several times as long for a masked vector.
-    is_masked = target.vector_bytes == LONG or group.shape.volume < CLOSE
+    # Shorter registers take several times as long for a masked vector: one loop is only less text to compile.
+    is_one_loop = target.vector_bytes == LONG or group.shape.volume < CLOSE
     fetched = [read for read in frame.reads.values() if any(is_dear(lowering.spec, row) for row in rows)]
 
     def body(outer: tuple[Integer, ...], begin: Integer, end: Integer) -> None:
         if passing:
             bounds = begin, end, extents[-1]
             begin = streamed(frame, passing, fetched, bounds, lambda index: at(Place(outer, index, None)))
-        frame.vectors(begin, end, extents[-1], lambda index, count: at(Place(outer, index, count)), is_masked)
+        frame.vectors(begin, end, extents[-1], lambda index, count: at(Place(outer, index, count)), is_one_loop)
 
     def at(place: Place) -> None:
         held: dict[int, Lanes] = {}

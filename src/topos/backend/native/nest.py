@@ -271,15 +271,15 @@ class Frame:
         end: Integer,
         extent: int,
         body: Callable[[Integer, Integer | None], None],
-        is_masked: bool = True,
+        is_one_loop: bool = True,
     ) -> None:
         """Runs `body(index, count)` over `begin .. end` of an axis, whole vectors first and then what is left.
 
-        `begin` is a multiple of the lanes; only the last share of the axis has a rest. A short axis is one loop, unless
-        it is not to be `is_masked`.
+        `begin` is a multiple of the lanes; only the last share of the axis has a rest. A short axis `is_one_loop`, all
+        of whose vectors are masked, unless its whole vectors are to be without.
         """
         whole = extent // self.lanes * self.lanes
-        if is_masked and self.lanes < extent <= SHORT and whole < extent:
+        if is_one_loop and self.lanes < extent <= SHORT and whole < extent:
             self.function.loop(begin, end, self.lanes, lambda index: body(index, self._left(index, extent)))
             return
         self.function.loop(begin, self.function.least(end, whole), self.lanes, lambda index: body(index, None))
