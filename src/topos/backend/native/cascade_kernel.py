@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 
@@ -10,7 +10,7 @@ from topos.backend.native.cascade_bands import bands_of
 from topos.backend.native.cascade_block import Block, block_rows, even_rows, most_rows
 from topos.backend.native.cascade_folds import images_of
 from topos.backend.native.cascade_places import Places
-from topos.backend.native.cascade_reach import Looking, Reach, reach_of
+from topos.backend.native.cascade_reach import Looking, Reach, end_of, reach_of
 from topos.backend.native.cascade_rolling import banded
 from topos.backend.native.cascade_rounds import in_rounds
 from topos.backend.native.cascade_stages import Stages
@@ -24,14 +24,13 @@ from topos.backend.native.products.text import Text
 from topos.backend.native.program import Call, Pointer
 from topos.backend.native.registers import INT64, Operand
 from topos.backend.native.target import Target
+from topos.backend.native.writers import Writer
 from topos.op import Fold, MatMul
 
 FEWEST_MATRICES = 8
 """Fewer leave threads without work, were a matrix always one thread's where products sum over its rows."""
 MOST_TILES = 16
 """Tiles of work; each worker has memory of its own."""
-
-Writer = Callable[[Lowering, Group, Target], Call | None]
 
 
 def cascade(lowering: Lowering, group: Group, target: Target, write: Writer) -> Call | None:
@@ -47,8 +46,7 @@ def cascade(lowering: Lowering, group: Group, target: Target, write: Writer) -> 
     block.reach = Operand(INT64, "%reach") if reach else None
     calls = []
     for stage in block.groups:
-        ends = "" if reach is None else "columns" if stage is block.groups[0] else "terms"
-        products = partial(product_stage, reach=ends)
+        products = partial(product_stage, reach=end_of(reach, stage is block.groups[0]))
         if stage.crosses:
             products = partial(resumed, all_terms=block.all_rows, tiles=1)
         is_product = isinstance(lowering.spec.rows[stage.rows[0]].opcode, MatMul)
@@ -121,9 +119,8 @@ class _Cascade:
             row = self.block.first(text, begun)
             reach = "poison"
             if looking is not None:
-                mask = looking.reach.mask
-                down = self.operands.sources[mask].down
-                reach = looking.columns_of(text.at(places[mask], text.mul(row, down)), finite)
+                mask = self.operands.at(text, places, Pointer(looking.reach.mask, 0), row)
+                reach = looking.columns_of(mask, finite)
             for at, call in enumerate(self.calls):
                 self._fill(at, places, row, begun if self.crosses[at] else row)
                 for kernel in call.kernels[0 if self.crosses[at] else -1 :]:
@@ -140,7 +137,7 @@ class _Cascade:
         def place(operand: Pointer) -> str:
             if operand.row not in values:
                 return self.operands.at(text, places, operand, begin)
-            within = text.mul(text.less_by(begin, row), self.block.bytes_of(operand.row) // self.block.rows)
+            within = text.mul(text.sub(begin, row), self.block.bytes_of(operand.row) // self.block.rows)
             return text.at(text.at(self.memory, values[operand.row] + operand.offset_bytes), within)
 
         self.stages.fill(text, at, text.at(self.memory, self.stages.scratch[at]), place)

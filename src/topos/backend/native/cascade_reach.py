@@ -49,6 +49,13 @@ def reach_of(block: Block, group: Group, target: Target) -> Reach | None:
     return Reach(mask, right) if all(view.strides[-1] == 1 for view in read) else None
 
 
+def end_of(reach: Reach | None, is_first: bool) -> str:
+    """What of a product ends where a block's reach does: the `columns` of the first stage, the `terms` of the last."""
+    if reach is None:
+        return ""
+    return "columns" if is_first else "terms"
+
+
 def _mask(block: Lowering, scores: Group) -> int | None:
     """What the scores of a product are selected by, if the others are `-inf` and nothing else is stored."""
     recorded = block.spec.rows[scores.rows[-1]]

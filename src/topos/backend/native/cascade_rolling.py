@@ -6,8 +6,6 @@ part of are there when it is computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from topos.backend.native.cascade_band import Band
 from topos.backend.native.cascade_bands import Bands
 from topos.backend.native.cascade_stages import Stages
@@ -19,11 +17,10 @@ from topos.backend.native.products.frame import digit
 from topos.backend.native.products.text import Text
 from topos.backend.native.program import Call, Pointer
 from topos.backend.native.target import Target
+from topos.backend.native.writers import Writer
 
 MOST_TILES = 16
 """Tiles of work; each worker has memory of its own."""
-
-Writer = Callable[[Lowering, Group, Target], Call | None]
 
 
 def banded(lowering: Lowering, group: Group, bands: Bands, target: Target, write: Writer) -> Call | None:
@@ -46,7 +43,9 @@ class _Rolling:
         if self.rolled is not None:
             self.row_bytes = sizes[self.rolled] // bands.rows
             sizes[self.rolled] = bands.ring * self.row_bytes
-        self.stages = Stages(calls, sizes, ["%begun"] * len(calls), lasting={self.rolled})
+        self.stages = Stages(
+            calls, sizes, ["%begun"] * len(calls), lasting=[] if self.rolled is None else [self.rolled]
+        )
         self.pointers = list(dict.fromkeys(source.pointer for source in band.sources.values()))
         self.units = bands.images * bands.parts
         self.tiles = min(MOST_TILES, self.units)

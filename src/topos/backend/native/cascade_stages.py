@@ -12,7 +12,7 @@ from topos.backend.native.products.text import Text
 from topos.backend.native.program import Call, Pointer
 from topos.tensor.memory import LINE, whole_lines
 
-Writer = Callable[[str, dict[str, str]], str]
+FunctionWriter = Callable[[str, dict[str, str]], str]
 """What answers the text of a function of some name, and adds to what that needs beside it."""
 
 
@@ -30,7 +30,7 @@ class Stages:
         sizes: Mapping[int, int],
         further: Sequence[str],
         apart: Container[int] = (),
-        lasting: Container[int | None] = (),
+        lasting: Container[int] = (),
     ) -> None:
         self.calls, self.further = calls, further
         self.values: dict[int, int] = {}
@@ -48,12 +48,12 @@ class Stages:
             self.scratch.append(self.bytes)
             self.bytes += 0 if at in apart else whole_lines(call.scratch_bytes)
 
-    def call(self, pointers: list[Pointer], tiles: int, write: Writer) -> Call:
+    def call(self, pointers: list[Pointer], tiles: int, write: FunctionWriter) -> Call:
         """The kernel and its operands; `write` answers the text of the function that runs the stages."""
         size = tiles * self.bytes + LINE if self.bytes else 0
         return Call((self.kernel("cascade", tiles, size, write),), pointers)
 
-    def kernel(self, stem: str, tiles: int, scratch_bytes: int, write: Writer) -> Kernel:
+    def kernel(self, stem: str, tiles: int, scratch_bytes: int, write: FunctionWriter) -> Kernel:
         """A kernel that runs the stages over a scratch of so many bytes."""
         helpers: dict[str, None] = {}
         stages: dict[str, str] = {}

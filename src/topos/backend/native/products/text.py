@@ -49,7 +49,7 @@ class Text:
             return str(left)
         return str(right) if left in (0, "0") else self.let(f"add i64 {left}, {right}")
 
-    def less_by(self, left: str, right: str) -> str:
+    def sub(self, left: str, right: str) -> str:
         """`left - right`, i64."""
         if left == right or right == "0":
             return "0" if left == right else left
