@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from topos.element import Element
 from topos.engine.code import NativeCode
-from topos.engine.feeds import Feeds, Stack, extents_of, fits, read_feed
+from topos.engine.feeds import Feeds, Stack, fits, read_feed, same_extents_as
 from topos.graph.spec import Spec
 from topos.shape import Shape
 from topos.tensor import Tensor
@@ -52,7 +52,7 @@ class Binding:
         code, recorded, ids = self._code, self._spec.rows[row], self._spec.ids.get(row)
         complete = ids is not None and ids.absent is None
         word, shape = code.places.get(row, code.unread), recorded.shape
-        return row, word, recorded.element, shape, extents_of(shape), complete
+        return row, word, recorded.element, shape, same_extents_as(shape), complete
 
     def _move(self, stacks: Mapping[int, Stack]) -> None:
         """Has each step read its own part of these feeds, and all steps the same of the others."""

@@ -63,9 +63,9 @@ class NativeCode(Code):
 
     @abstractmethod
     def ready(self, table: Any, steps: int | None) -> dict[int, Tensor]:
-        """Memory for what a run answers; of many steps, each result gains a leading axis, and only those are entered.
+        """Memory for what a run answers or, of so many steps, each of them: each result then gains a leading axis.
 
-        A table is good for a run again when it has been pointed.
+        After it the table is to be entered so, once; it has to be pointed anew before a run follows many steps.
         """
 
     @abstractmethod

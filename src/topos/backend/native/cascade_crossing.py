@@ -47,7 +47,8 @@ class Crossing:
         left, right = self._operands(self.groups[at])
         rights = {self._operands(stage)[1] for stage in self.stages if is_product(self.lowering, stage)}
         lefts = {self._operands(self.groups[other])[0] for other in found}
-        others = {o for stage in self.stages for row in stage.rows for o in self.lowering.spec.rows[row].operands}
+        rows = self.lowering.spec.rows
+        others = {operand for stage in self.stages for row in stage.rows for operand in rows[row].operands}
         others.update(self._operands(self.groups[other])[1] for other in found)
         after = [operand for other in (*found, at) for operand in self._following(self.groups[other])]
         if {*after} & {left, right, *rights, *lefts, *others}:

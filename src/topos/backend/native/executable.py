@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 INTERRUPTIBLE_S = 0.02
 """How long many steps run before Python looks for a Ctrl-C."""
 WORTH_STEPS = 1 << 14
-"""Many at once, all together: as many as pay for a function of their own, where a program may have one."""
+"""So many steps, asked for several at once, pay for a function of their own, where a program may have one."""
 MOST_FASTER = 16
-"""So many times as many steps as before are entered at most: what was timed may have been no whole one's work."""
+"""The steps of one native call grow by this factor at most: few of them are timed too coarsely to tell more."""
 
 
 class Executable(NativeCode):
@@ -72,8 +72,8 @@ class Executable(NativeCode):
         self._weights = Weights(packable, self._constants, making)
         self._tables: list[Table] = []
         self._repeating: Library | None = None
-        self._steps = 0  # that were asked for so far, many at once
-        self._together = 1  # steps that one native call takes: as many as are interruptible, by those before
+        self._steps = 0  # asked for so far, several at once
+        self._together = 1  # steps that one native call takes: about `INTERRUPTIBLE_S` of them
 
     # one run
     def run(self, sources: Mapping[int, Tensor]) -> dict[int, Tensor]:

@@ -1,34 +1,29 @@
-"""Which kind computes a product, and why; its register tile and its tiles of work."""
+"""Which kind computes a product, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from topos.backend.native.products.choice import Choice
+from topos.backend.native.products.register_tiles import register_tile, tallest
 from topos.backend.native.products.split import Split, split
 from topos.backend.native.products.streamed import FEW, side
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
 from topos.records import NamedTuple
-from topos.reference.products import BLOCK
 from topos.tensor.memory import LINE
 
 _FEW_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _MANY_ROWS = 96
 _CROSSING_BYTES = 64 << 10
-_STREAM_BYTES = 256
-_WORTH_A_SHAPE = 200.0
-_CROWDED_BYTES = 32 << 10
-_NEAREST_BYTES = 24 << 10  # a right operand below this stays in L1, beside what else is there
-_GRID_ROWS = 8  # each has a pointer of its own, and there are 16 registers for all
 _FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
 _MEMORY_BYTES = 32  # what memory brings in the four cycles that one term of a chain takes
 _MANY_PRODUCTS = 4  # of a batch: tiles enough, so that no line is cut for more of them
 _VAST_BYTES = 4 << 20  # of a left operand on many pages,
 _VAST_COLUMNS = 1024  # and columns for which it is read over and over
-_DOTS = 256
+_DOTS = 256  # results, each written out
 _DOTS_FAR_BYTES = 8 << 20
 _SUMS_OF_FEW_BYTES = 6 << 10  # for each line that is read beside others: half of L1, of four
 _SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in L1
@@ -36,8 +31,9 @@ _RUN_BYTES = 1 << 10  # of a line of the right operand that is read on and on
 _TILE_RUN_BYTES = 3 << 10  # of a line that a tile reads at once: each time memory is slow to begin
 _FOURTH_BYTES = 2 << 10  # the same of few rows, where there are 4 tiles,
 _EIGHTH_BYTES = 8 << 10  # and where there are 8: memory is nearly as fast for 4 threads
-_RESIDENT_BYTES = 8 << 20  # a right operand below this is read again and again from the caches as it lies,
-# where a vector is a line: the hardware then fetches ahead of a panel. Lines that lie apart have to come from L2.
+# A right operand below this is read again and again from the caches as it lies, where a vector is a line: the hardware
+# then fetches ahead of a panel. Lines that lie apart have to come from L2.
+_RESIDENT_BYTES = 8 << 20
 
 
 class _Shape(NamedTuple):
@@ -57,7 +53,7 @@ class _Shape(NamedTuple):
         return self.task.terms * self.task.columns * self.task.right_bytes
 
     def is_narrow(self) -> bool:
-        few = self.task.rows * self.task.columns <= _DOTS  # each is written out
+        few = self.task.rows * self.task.columns <= _DOTS
         return few and 2 * self.task.columns < self.width
 
     def is_far(self) -> bool:
@@ -150,7 +146,7 @@ def _chosen(best: ProductTask, target: Target, is_turned: bool, kinds: Sequence[
     """The first kind, of all or of these, whose condition holds for a form, in one tile of work."""
     width = target.lanes(best.wide_bytes)
     resident_bytes = _RESIDENT_BYTES if target.vector_bytes == LINE else target.second_cache_bytes
-    shape = _Shape(best, width, _tallest(target), target.has_fma, resident_bytes)
+    shape = _Shape(best, width, tallest(target), target.has_fma, resident_bytes)
     kind, why = next((name, why) for name, holds, why in kinds or _KINDS if holds(shape))
     if best.is_computed and kind not in ("zeros", "packed"):
         kind, why = _computed(best)
@@ -207,52 +203,6 @@ def _score(task: ProductTask, width: int) -> float:
     # Numbers stored one by one take some tens of multiply-adds a vector.
     stores = 1.0 if task.out[1] == 1 or task.columns == 1 else (task.terms + 2) / (task.terms + 40)
     return _Shape(task, width, 0).fills() * loads * stores
-
-
-def _tallest(target: Target) -> int:
-    """The most rows of a register tile of two vectors."""
-    return max((rows for rows, vectors in _register_tiles(target) if vectors > 1), default=2)
-
-
-def register_tile(task: ProductTask, target: Target, width: int, is_packed: bool) -> tuple[int, int]:
-    """(rows, vectors) of the register tile that takes the fewest cycles over this shape, the edges included."""
-    all_vectors = -(-task.columns // width)
-    # Lines of a panel are fetched ahead beside being read; those of the left operand cost more where read in place.
-    fetches, lines = (1 + width * task.wide_bytes / LINE, 0.0) if is_packed else (1.0, 0.06)
-    # The right operand comes from L2, at less than half a vector a cycle, unless L1 holds all of it.
-    far = 2.25 if min(BLOCK, task.terms) * task.columns * task.wide_bytes > _NEAREST_BYTES else 0.0
-
-    def cycles(tile: tuple[int, int]) -> float:
-        row_groups, panels = split(task.rows, tile[0]), split(all_vectors, tile[1])
-        total = 0.0
-        for rows, row_count in row_groups.sizes:
-            for vectors, panel_count in panels.sizes:
-                # Two multiply-adds and two loads a cycle, four cycles and a half from one term to the next.
-                steps = max(rows * vectors / 2, (rows + fetches * vectors) / 2, 4.5, far * vectors) + 0.5 + lines * rows
-                # A row group is read again for every panel: from L1, if it leaves some of it to the panels.
-                crowds = rows * min(BLOCK, task.terms) * task.wide_bytes > _CROWDED_BYTES and rows < task.rows
-                # Rows of totals that lie whole pages apart share one set of L1, which holds no more than 8 to 12 lines.
-                crowds |= rows > 8 and task.terms > BLOCK and task.out[0] * task.wide_bytes % 4096 == 0
-                total += steps * (1.1 if crowds else 1.0) * row_count * panel_count
-        # Each shape is a function more to be compiled: it has to gain so many cycles in all, or a hundredth.
-        shapes = len(row_groups.sizes) * len(panels.sizes)
-        return total + shapes * max(0.01 * total, _WORTH_A_SHAPE / max(1, task.terms * task.batches))
-
-    # A matrix that is read once streams best in short lines: the hardware follows each on its way down the rows.
-    widest = 8 if task.rows > 2 else max(1, _STREAM_BYTES // (width * task.right_bytes))
-    tallest = _GRID_ROWS if task.left_grid is not None else 14
-    return min((tile for tile in _register_tiles(target) if tile[0] <= tallest and tile[1] <= widest), key=cycles)
-
-
-def _register_tiles(target: Target) -> Iterator[tuple[int, int]]:
-    """The shapes whose accumulators, a vector of every column and one spread number fit the registers."""
-    if not target.has_fma:
-        yield from ((1, 1), (2, 1))
-        return
-    for rows in range(1, 15):
-        for vectors in range(1, 9):
-            if rows * vectors + vectors + 1 <= target.registers:
-                yield rows, vectors
 
 
 def packing(choice: Choice, target: Target) -> Choice:

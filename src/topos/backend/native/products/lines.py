@@ -19,8 +19,8 @@ from topos.tensor.memory import LINE
 
 _AHEAD_BYTES = 512  # how far on in a line it is asked for
 _PANEL_BYTES = 32 << 10  # of lines that are all asked for before the first one is read
-_MOST_LANES = 8  # more places than the hardware follows
-_FEWEST_PANELS = 3
+_MOST_LANES = 8  # the hardware follows no more places at once
+_FEWEST_PANELS = 3  # of fewer, each lane would read one line, as it does anyway
 
 
 def lines(kind: Kind, target: Target) -> str:
@@ -31,10 +31,10 @@ def lines(kind: Kind, target: Target) -> str:
 def _panels(kind: Kind, text: Text, work: Work) -> None:
     task, lanes = kind.choice.task, kind.lanes
     first, end = work.panels
-    run = _run(kind)
-    if run:
-        _Apart(kind, text, work, run).panels()
-        first = text.add(first, run)
+    length = _run_lines(kind)
+    if length:
+        _Apart(kind, text, work, length).panels()
+        first = text.add(first, length)
 
     def panel(index: str, _: Sequence[str]) -> None:
         column = text.mul(kind.choice.panels.start(text, index), lanes.width)
@@ -51,7 +51,7 @@ def _panels(kind: Kind, text: Text, work: Work) -> None:
     text.loop(first, end, 1, panel)
 
 
-def _run(kind: Kind) -> int:
+def _run_lines(kind: Kind) -> int:
     """How many lines a lane reads one after another, as many panels as every tile has but its last; 0 where few.
 
     An odd number: the lanes had else better not lie a multiple of many lines apart, in the same set of every cache.
@@ -64,18 +64,21 @@ def _run(kind: Kind) -> int:
 
 
 class _Apart:
-    """The first panels of a tile, their columns `run` lines apart; results are laid side by side to be stored."""
+    """The first panels of a tile, as many as a run has lines: their columns lie so many lines apart.
 
-    def __init__(self, kind: Kind, text: Text, work: Work, run: int) -> None:
-        self.kind, self.text, self.work, self.length = kind, text, work, run
+    Results are laid side by side to be stored.
+    """
+
+    def __init__(self, kind: Kind, text: Text, work: Work, length: int) -> None:
+        self.kind, self.text, self.work, self.length = kind, text, work, length
         self.task, self.lanes = kind.choice.task, kind.lanes
-        self.panel = _Panel(kind, text, work, kind.choice.panels.largest, kind.lanes.width, run)
+        self.panel = _Panel(kind, text, work, kind.choice.panels.largest, kind.lanes.width, length)
         self.columns = kind.choice.panels.largest * kind.lanes.width  # of a panel: each has results of its own
         self.room = text.room(f"[{self.columns * self.task.rows * self.lanes.width} x {self.lanes.scalar}]")
         self.first = text.mul(kind.choice.panels.start(text, work.panels[0]), self.lanes.width)
 
     def panels(self) -> None:
-        """As many panels as fill a vector of each column's results, and again."""
+        """All of them: each time as many as fill a vector of each column's results."""
         self.text.loop("0", self.length, self.lanes.width, lambda line, _: self.group(line))
 
     def group(self, line: str) -> None:
@@ -90,21 +93,19 @@ class _Apart:
             for (vector, row), total in zip(self.panel.places, totals, strict=True):
                 for lane in range(width):
                     value = text.let(f"extractelement {self.lanes.vector} {total}, i32 {lane}")
-                    place = text.at(self.place(str(vector * width + lane), str(row)), text.mul(index, self.size))
-                    text.do(f"store {self.lanes.scalar} {value}, ptr {place}, align {self.size}")
+                    place = text.at(
+                        self.place(str(vector * width + lane), str(row)), text.mul(index, self.lanes.wide_bytes)
+                    )
+                    text.do(f"store {self.lanes.scalar} {value}, ptr {place}, align {self.lanes.wide_bytes}")
 
         text.loop("0", text.least(left_over, width), 1, lambda index, _: one(index))
         is_whole = text.less(width - 1, left_over)
         finish = self.finish
         text.when(is_whole, lambda: finish(line, width), lambda: finish(line, self.length % width))
 
-    @property
-    def size(self) -> int:
-        return self.lanes.wide_bytes
-
     def place(self, column: str, row: str) -> str:
         """Where the results of a panel's column and a row lie side by side."""
-        text, line_bytes = self.text, self.lanes.width * self.size
+        text, line_bytes = self.text, self.lanes.width * self.lanes.wide_bytes
         down = text.mul(row, line_bytes)
         return text.at(text.at(self.room, text.mul(column, self.task.rows * line_bytes)), down)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from topos.backend.native.products.choice import Choice
-from topos.backend.native.products.elect import packing, register_tile
+from topos.backend.native.products.elect import packing
+from topos.backend.native.products.register_tiles import register_tile
 from topos.backend.native.products.split import split
 from topos.backend.native.products.task import ProductTask, folded
 from topos.backend.native.products.terms import is_split

@@ -1,4 +1,4 @@
-"""Products of no terms: every result is a positive zero, through the one store that all kinds have; and of none."""
+"""Products without terms: every result is a positive zero, through the one store of all kinds; or without results."""
 
 from __future__ import annotations
 
