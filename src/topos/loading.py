@@ -1,6 +1,8 @@
 """Functions and classes found by name: a later stage's, which this one may not import, or code that a run may not need.
 
-Every such name is a whole one, written out in the source, so that a search finds it and a test can resolve it.
+Every such name is a whole one, written out in the source, so that a search finds it and a test can resolve it. Where
+neither a table of names nor the order of stages asks for one, an import inside a function is better: its types are
+checked.
 """
 
 from __future__ import annotations

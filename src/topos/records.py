@@ -14,7 +14,10 @@ else:
     from collections import namedtuple
 
     class _Maker(type):
-        """Makes a named tuple of a class body: an annotation is a field, a value beside it its default."""
+        """Makes a named tuple of a class body: an annotation is a field, a value beside it its default.
+
+        A field without a default behind one with is left to mypy, which refuses it.
+        """
 
         def __new__(cls, name, bases, body):
             annotations = body.get("__annotations__", {})

@@ -88,7 +88,7 @@ class RoundKernels:
             for kernel in stages.calls[at].kernels:
                 stages.run(text, at, kernel, "poison")
 
-        _each(text, piece, [1] * len(stages.calls), packed)
+        _within(text, piece, [1] * len(stages.calls), packed)
 
     def _given(self, text: Text, stages: Stages) -> tuple[list[str], str]:
         """The kernel's arguments, and where its scratch begins."""
@@ -168,7 +168,7 @@ class RoundKernels:
             stages.fill(text, at, text.at(own, self.memory.chains[at]), place)
             tile(text, at, stages.calls[at].kernels[0], index, "0", begun)
 
-        _each(text, index, counts, run)
+        _within(text, index, counts, run)
 
     def _following(self, text: Text, _: Stages) -> None:
         """So many more rows are done."""
@@ -200,14 +200,13 @@ class _Share(NamedTuple):
         return text.let(f"select i1 {is_end}, i64 {self.blocks}, i64 {self.end}")
 
 
-def _each(text: Text, index: str, counts: Sequence[int], body: Callable[[int, str], None], at: int = 0) -> None:
+def _within(text: Text, index: str, counts: Sequence[int], body: Callable[[int, str], None], at: int = 0) -> None:
     """The body of the count within which an index falls, and how far behind its beginning that is."""
     if at + 1 >= len(counts):
         return body(at, index) if counts else None
-    within = text.less(index, counts[at])
     text.when(
-        within,
+        text.less(index, counts[at]),
         lambda: body(at, index),
-        lambda: _each(text, text.add(index, -counts[at]), counts, body, at + 1),
+        lambda: _within(text, text.add(index, -counts[at]), counts, body, at + 1),
     )
     return None

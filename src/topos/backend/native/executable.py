@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topos.backend.native.compiler import Library, compiled
+from topos.backend.native.entering import enter
 from topos.backend.native.manifest import Manifest
 from topos.backend.native.pool import pool
 from topos.backend.native.results import LARGE_BYTES, Answer, Results, Series
-from topos.backend.native.table import FIRST_BUFFER, OWN, STEPS, UNREAD, Table, enter
+from topos.backend.native.table import FIRST_BUFFER, OWN, STEPS, UNREAD, Table
 from topos.backend.native.weights import Weights
 from topos.engine.code import Compositions, NativeCode
 from topos.graph.spec import Spec

@@ -28,10 +28,13 @@ class Kernel(NamedTuple):
     scratch_bytes: int = 0
     helpers: tuple[str, ...] = ()
 
-    def internal(self, further: str) -> str:
-        """The text as a function of the module's own, with one `i64` more to be given; `further` is its name there."""
-        begin = f"void @{self.name}({PARAMETERS}"
-        return self.text.replace(f"define {begin})", f"define internal {begin}, i64 {further}) noinline", 1)
+    def internal(self, attribute: str, further: str = "") -> str:
+        """The text as a function of the module's own, `noinline` or `alwaysinline`.
+
+        It has one `i64` more to be given, where `further` is its name there.
+        """
+        begin, more = f"void @{self.name}({PARAMETERS}", f", i64 {further}" if further else ""
+        return self.text.replace(f"define {begin})", f"define internal {begin}{more}) {attribute}", 1)
 
 
 def head(name: str) -> str:

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, cast
 from topos.backend.native import cache, manifest
 from topos.backend.native.compiler import Library, compiled, restored
 from topos.backend.native.emission import CompilationError
+from topos.backend.native.entering import enter_ahead
 from topos.backend.native.executable import Executable
 from topos.backend.native.fingerprint import fingerprint
 from topos.backend.native.llvm import available
 from topos.backend.native.manifest import Manifest
 from topos.backend.native.reading import has_arithmetic
 from topos.backend.native.settings import environment
-from topos.backend.native.table import enter_ahead
 from topos.backend.native.target import Target, current
 from topos.backend.task import Declined
 from topos.engine.entry import Entry
 from topos.engine.liveness import schedule
 from topos.graph.spec import Spec
-from topos.loading import loaded
 from topos.op import Movement, Pad
 
 if TYPE_CHECKING:
@@ -126,6 +125,7 @@ class _Schedule:
         return self._made
 
     def _lowered(self) -> Making | Declined:
-        # Reached by its name: where a program comes from the cache, nothing that writes one is loaded.
-        answer: Making | Declined = loaded("topos.backend.native.making.made")(*self._facts)
-        return answer
+        # Here, so that nothing that writes a program is loaded where one comes from the cache.
+        from topos.backend.native.making import made
+
+        return made(*self._facts)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from topos.backend.native.compiler import Piece
+from topos.backend.native.entering import TEXT
 from topos.backend.native.grouping import grouped
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
@@ -14,7 +15,6 @@ from topos.backend.native.manifest import Manifest, Packable, Start
 from topos.backend.native.program import Call, Program, assembled, texts, texts_of
 from topos.backend.native.repeating import repeated
 from topos.backend.native.replacing import replaced, replaces_rows
-from topos.backend.native.table import TEXT
 from topos.backend.native.target import Target
 from topos.backend.native.writers import write
 from topos.backend.task import Declined

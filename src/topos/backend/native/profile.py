@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from topos.backend.native.entering import enter
 from topos.backend.native.executable import Executable
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.pool import pool
-from topos.backend.native.table import CALL_COUNT, Table, enter
+from topos.backend.native.table import CALL_COUNT, Table
 from topos.backend.native.telling import told_work
 from topos.engine.liveness import volume
 from topos.op import MatMul, Movement, Reduction

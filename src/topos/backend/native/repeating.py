@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topos.backend.native.groups import Lowering
-from topos.backend.native.kernel import PARAMETERS, Kernel, named
+from topos.backend.native.kernel import named
 from topos.backend.native.program import Program
 from topos.backend.native.table import FIRST_BUFFER, STEPS
 from topos.tensor.memory import LINE
@@ -35,7 +35,7 @@ def repeated(lowering: Lowering, program: Program) -> str:
     if not kept or not is_small or any(kernel.tiles > 1 for kernel in kernels.values()):
         return ""
     helpers = dict.fromkeys([*_INTRINSICS, *(helper for kernel in kernels.values() for helper in kernel.helpers)])
-    inlined = [_inlined(kernel) for kernel in kernels.values()]
+    inlined = [kernel.internal("alwaysinline") for kernel in kernels.values()]
     loop = named("repeat", lambda name: "\n".join(_lines(name, program, kept)), 1)
     return "\n".join([*helpers, *inlined, loop.text])
 
@@ -50,11 +50,6 @@ def _kept(lowering: Lowering, program: Program) -> dict[int, int]:
         if row in replaced and not rows[row].operands
     }
     return {row: size for row, size in sizes.items() if size <= LINE}
-
-
-def _inlined(kernel: Kernel) -> str:
-    begin = f"void @{kernel.name}({PARAMETERS})"
-    return kernel.text.replace(f"define {begin}", f"define internal {begin} alwaysinline", 1)
 
 
 def _lines(name: str, program: Program, kept: dict[int, int]) -> Iterator[str]:

@@ -27,8 +27,9 @@ def write(lowering: Lowering, group: Group, target: Target) -> Call | None:
     if not any(spec.rows[row].shape.volume for row in group.writes):
         return Call((Function().kernel("nothing", 1),), [])
     if group.stages:
-        cascade: Call | None = loaded("topos.backend.native.cascade_kernel.cascade")(lowering, group, target, write)
-        return cascade
+        from topos.backend.native.cascade_kernel import cascade
+
+        return cascade(lowering, group, target, write)
     writer: Writer = loaded(_writer(lowering, group))
     return writer(lowering, group, target)
 

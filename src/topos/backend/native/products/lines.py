@@ -83,7 +83,7 @@ class _Apart:
 
     def group(self, line: str) -> None:
         """The panels from a line of each lane on, then their results."""
-        text, width = self.text, self.lanes.width
+        text, width, size = self.text, self.lanes.width, self.lanes.wide_bytes
         line_bytes = self.task.right[1] * self.kind.right.item_bytes
         right = text.at(self.work.right, text.mul(text.add(self.first, line), line_bytes))
         left_over = text.let(f"sub i64 {self.length}, {line}")
@@ -93,10 +93,8 @@ class _Apart:
             for (vector, row), total in zip(self.panel.places, totals, strict=True):
                 for lane in range(width):
                     value = text.let(f"extractelement {self.lanes.vector} {total}, i32 {lane}")
-                    place = text.at(
-                        self.place(str(vector * width + lane), str(row)), text.mul(index, self.lanes.wide_bytes)
-                    )
-                    text.do(f"store {self.lanes.scalar} {value}, ptr {place}, align {self.lanes.wide_bytes}")
+                    place = text.at(self.place(str(vector * width + lane), str(row)), text.mul(index, size))
+                    text.do(f"store {self.lanes.scalar} {value}, ptr {place}, align {size}")
 
         text.loop("0", text.least(left_over, width), 1, lambda index, _: one(index))
         is_whole = text.less(width - 1, left_over)
