@@ -25,48 +25,47 @@ def arranged(
 ) -> Arena:
     """First fit in order of birth.
 
-    A buffer takes the lowest gap that is free from the group that writes it to the last that reads it; what is kept
-    stays to the end. Rows of `elsewhere` have buffers of their own. The copy of each source of `temporary`, which is
-    called `~source`, lives from the beginning to the end.
+    A buffer lives from the group that writes it to the last that reads it; what is kept stays to the end. Rows of
+    `elsewhere` have buffers of their own. The copy of each source of `temporary`, which is called `~source`, lives from
+    the beginning to the end.
     """
     last = lowering.last_reads()
     end = len(lowering.groups)
-    alive: list[tuple[int, int, int]] = []  # start, end, last group
-    offsets: dict[int, int] = {}
+    memory = FirstFit()
+    offsets = {~source: memory.take(_bytes(lowering, source), 0, end) for source in temporary}
     scratch: list[int] = []
-    size = 0
-    for source in temporary:
-        offsets[~source] = size
-        alive.append((size, size + _bytes(lowering, source), end))
-        size += _bytes(lowering, source)
     for at, group in enumerate(lowering.groups):
-        alive = [held for held in alive if held[2] >= at]
-        wanted: list[tuple[int | None, int, int]] = [
-            (row, _bytes(lowering, row), end if row in lowering.kept else last.get(row, at))
-            for row in group.writes
-            if row not in elsewhere
-        ]
-        for row, length, until in [*wanted, (None, whole_lines(scratch_bytes[at]), at)]:
-            start = gap(alive, length)
-            if length:
-                alive = sorted([*alive, (start, start + length, until)])
-            size = max(size, start + length)
-            if row is None:
-                scratch.append(start)
-            else:
-                offsets[row] = start
-    return Arena(offsets, scratch, size)
+        for row in group.writes:
+            if row not in elsewhere:
+                until = end if row in lowering.kept else last.get(row, at)
+                offsets[row] = memory.take(_bytes(lowering, row), at, until)
+        scratch.append(memory.take(scratch_bytes[at], at, at))
+    return Arena(offsets, scratch, memory.bytes)
 
 
 def _bytes(lowering: Lowering, row: int) -> int:
-    return whole_lines(lowering.spec.rows[row].shape.volume * lowering.spec.element_of(row).dtype.itemsize)
+    return lowering.spec.rows[row].shape.volume * lowering.spec.element_of(row).dtype.itemsize
 
 
-def gap(alive: Sequence[tuple[int, int, int]], length: int) -> int:
-    """The first place for so many bytes between those held: sorted, each from a byte to a byte."""
-    start = 0
-    for held_start, held_end, _ in alive:
-        if held_start - start >= length:
-            return start
-        start = max(start, held_end)
-    return start
+class FirstFit:
+    """Memory in which each buffer takes the lowest gap that is free for as long as it lives: `bytes` for all."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._held: list[tuple[int, int, int]] = []  # start, end, last moment
+
+    def take(self, size: int, first: int, last: int) -> int:
+        """Where whole cache lines for so many bytes begin, which are free from one moment to the end of another.
+
+        `first` never goes back from call to call.
+        """
+        length, start = whole_lines(size), 0
+        self._held = [held for held in self._held if held[2] >= first]
+        for held_start, held_end, _ in self._held:
+            if held_start - start >= length:
+                break
+            start = max(start, held_end)
+        if length:
+            self._held = sorted([*self._held, (start, start + length, last)])
+        self.bytes = max(self.bytes, start + length)
+        return start

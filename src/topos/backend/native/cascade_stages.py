@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from topos.backend.native.arena import gap
+from topos.backend.native.arena import FirstFit
 from topos.backend.native.kernel import Kernel, named
 from topos.backend.native.products.frame import argument
 from topos.backend.native.products.regions import base
@@ -35,15 +35,11 @@ class Stages:
         self.calls, self.further = calls, further
         self.values: dict[int, int] = {}
         self.scratch: list[int] = []
-        self.bytes = 0
-        alive: list[tuple[int, int, int]] = []
+        memory = FirstFit()
         for row, size in sizes.items():
             used = [at for at, call in enumerate(calls) if any(operand.row == row for operand in call.operands)]
-            last = len(calls) if row in lasting else max(used)
-            alive = [held for held in alive if held[2] >= min(used)]
-            start = gap(alive, whole_lines(size))
-            alive = sorted([*alive, (start, start + whole_lines(size), last)])
-            self.values[row], self.bytes = start, max(self.bytes, start + whole_lines(size))
+            self.values[row] = memory.take(size, min(used), len(calls) if row in lasting else max(used))
+        self.bytes = memory.bytes
         for at, call in enumerate(calls):
             self.scratch.append(self.bytes)
             self.bytes += 0 if at in apart else whole_lines(call.scratch_bytes)
