@@ -41,6 +41,11 @@ class Choice(NamedTuple):
     """Whether the shared copy has memory of its own, the argument behind the scratch, and stays there."""
 
     @property
+    def is_tiled(self) -> bool:
+        """Whether its results are register tiles over terms, block by block."""
+        return self.kind in ("direct", "packed")
+
+    @property
     def tiles(self) -> int:
         """Pieces of work."""
         return self.batch_tiles * self.row_tiles * self.column_tiles

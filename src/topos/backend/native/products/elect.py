@@ -92,6 +92,7 @@ _KINDS: tuple[_Named, ...] = (
     ("direct", _is_direct, "the right operand is read in vectors as it lies, once or from a cache"),
     ("packed", lambda _: True, "the right operand is copied into panels, block of terms by block"),
 )
+_TILED = _KINDS[-2:]
 
 
 @lru_cache(maxsize=1024)
@@ -119,7 +120,7 @@ def elect_stage(task: ProductTask, target: Target, is_cut: bool = False) -> Choi
         return Choice("nothing", "there are no results", task)
     choice = _chosen(task, target, False)
     choice = choice._replace(chunk=choice.panels.groups, shared="right" if choice.packs_right else "")
-    if not is_cut or choice.kind not in ("direct", "packed"):
+    if not is_cut or not choice.is_tiled:
         return choice
     return choice._replace(column_tiles=min(choice.panels.groups, -(-_Shape(task, 0, 0).right_bytes() // _FAR_BYTES)))
 
@@ -129,7 +130,7 @@ def elect_resumed(task: ProductTask, target: Target, tiles: int) -> Choice:
 
     Up to so many tiles of work share out the longer axis of the results first; of several, each packs for itself.
     """
-    choice = _chosen(task, target, False, _KINDS[-2:])
+    choice = _chosen(task, target, False, _TILED)
     rows, panels = choice.rows.groups, choice.panels.groups
     if tiles == 1:
         return choice._replace(chunk=panels, shared="right" if choice.packs_right else "")
@@ -142,12 +143,12 @@ def elect_resumed(task: ProductTask, target: Target, tiles: int) -> Choice:
     return choice._replace(row_tiles=row_tiles, column_tiles=column_tiles, chunk=-(-panels // column_tiles))
 
 
-def _chosen(best: ProductTask, target: Target, is_turned: bool, kinds: Sequence[_Named] | None = None) -> Choice:
-    """The first kind, of all or of these, whose condition holds for a form, in one tile of work."""
+def _chosen(best: ProductTask, target: Target, is_turned: bool, kinds: Sequence[_Named] = _KINDS) -> Choice:
+    """The first kind of these whose condition holds for a form, in one tile of work."""
     width = target.lanes(best.wide_bytes)
     resident_bytes = _RESIDENT_BYTES if target.vector_bytes == LINE else target.second_cache_bytes
     shape = _Shape(best, width, tallest(target), target.has_fma, resident_bytes)
-    kind, why = next((name, why) for name, holds, why in kinds or _KINDS if holds(shape))
+    kind, why = next((name, why) for name, holds, why in kinds if holds(shape))
     if best.is_computed and kind not in ("zeros", "packed"):
         kind, why = _computed(best)
     if best.left_grid is not None and kind in ("dots", "lines", "streamed"):

@@ -92,7 +92,7 @@ def resumed(
 
 def reaches_terms(task: ProductTask, target: Target) -> bool:
     """Whether a stage may take fewer terms than there are, or some at a time."""
-    return elect_stage(task, target).kind in ("direct", "packed")
+    return elect_stage(task, target).is_tiled
 
 
 def _split(task: ProductTask, target: Target, epilogue: Epilogue | None) -> list[Kernel]:
@@ -122,7 +122,7 @@ def _written(kind: Kind, target: Target) -> Sequence[Kernel]:
         scratch = scratch_bytes(kind)
     else:
         many = max(choice.tiles, kind.workers)
-        scratch = Regions(kind).scratch_bytes(many) if choice.kind in ("direct", "packed") or kind.span else 0
+        scratch = Regions(kind).scratch_bytes(many) if choice.is_tiled or kind.span else 0
 
     def written(stem: str, tiles: int, writer: str) -> Kernel:
         write: Callable[[Kind, Target], str] = loaded(writer)
@@ -163,7 +163,7 @@ def explain(task: ProductTask, target: Target) -> str:
     words = [f"{choice.kind}: {choice.why}"]
     if choice.is_turned:
         words.append("rows and columns exchanged")
-    if choice.kind in ("direct", "packed"):
+    if choice.is_tiled:
         words.append(f"register tile {choice.rows.largest} rows x {choice.panels.largest} vectors")
     if choice.packs_left:
         words.append("left packed too")
