@@ -218,23 +218,20 @@ def test_tiles_in_threads(element: str) -> None:
 
 def test_large_work_has_tiles_and_small_work_has_one() -> None:
     target = TARGETS["host"]
-    for shape, least in (
+    for (rows, terms, columns), least in (
         ((20, 30, 40), 1),
         ((256, 256, 256), 8),
         ((1, 768, 3072), 4),
         ((1, 768, 50257), 8),
         ((1000, 500, 2), 2),
     ):
-        left, right = operands("f32", *shape)
-        out = np.zeros((shape[0], shape[2]), np.float32)
-        tiles = product(compiler.task_of(left, right, out, "f32"), target)[-1].tiles
+        task = ProductTask("f32", rows, terms, columns, (terms, 1), (columns, 1), (columns, 1))
+        tiles = product(task, target)[-1].tiles
         assert tiles >= least if least > 1 else tiles == 1
 
 
 def test_equal_work_prints_an_equal_kernel() -> None:
-    left, right = operands("f32", 20, 30, 40)
-    out = np.zeros((20, 40), np.float32)
-    task = compiler.task_of(left, right, out, "f32")
+    task = ProductTask("f32", 20, 30, 40, (30, 1), (40, 1), (40, 1))
     first = product(task, TARGETS["host"])
     importlib.import_module("topos.backend.native.products.product")._alone.cache_clear()
     second = product(task, TARGETS["host"])
