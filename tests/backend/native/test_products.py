@@ -325,6 +325,16 @@ def test_a_vast_left_operand_is_packed_too(element: str, target: str, monkeypatc
 
 
 @each_element
+@pytest.mark.parametrize("target", ["x86-64", "x86-64-v3"])
+@pytest.mark.parametrize(("columns", "apart"), [(64, 64), (100, 130)])
+def test_one_row_whose_terms_lie_apart_is_packed(element: str, target: str, columns: int, apart: int) -> None:
+    """A column of a matrix: in a register tile of one row too."""
+    terms = 8200
+    wide, right = operands(element, terms, apart, columns)[0], operands(element, 1, terms, columns)[1]
+    check(element, target, wide[:, 3:4].T, right)
+
+
+@each_element
 @each_target
 def test_few_rows_take_whole_blocks_of_a_matrix(element: str, target: str) -> None:
     for shape, layouts in (

@@ -22,7 +22,7 @@ class Regions:
         choice, lanes = kind.choice, kind.lanes
         deep = choice.depth * lanes.wide_bytes
         # Packing a row group may write a vector past its end.
-        lines = choice.left_steps[0] if choice.left_steps[1] == 1 else choice.depth
+        lines = choice.left_steps[0] if choice.has_left_lines else choice.depth
         self.group_bytes = whole_lines((choice.rows.largest * lines + lanes.width) * lanes.wide_bytes)
         self.panel_bytes = choice.panels.largest * lanes.width * deep
         self.vector_bytes = lanes.width * deep
