@@ -211,8 +211,9 @@ def test_processors_sum_over_rows_alike(cpu: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 16, 31, 64])
-@pytest.mark.parametrize("size", [(131, 24, 8, 16), (1024, 20, 8, 8), (1031, 20, 8, 8)], ids=str)
+@pytest.mark.parametrize("size", [(131, 24, 8, 16), (1024, 20, 8, 8), (1031, 20, 8, 8), (131, 97, 8, 701)], ids=str)
 def test_rounds_of_any_length(size: tuple[int, int, int, int], rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last size is of so many results that one tile of them packs what it sums over."""
     monkeypatch.setattr(cascade_rounds, "ROUND_ROWS", rows)
     monkeypatch.setattr(cascade_rounds, "MOST_ROUNDS", 1 << 20)
     for tiles in (1, 3, 16):

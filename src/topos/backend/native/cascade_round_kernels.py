@@ -154,7 +154,7 @@ class RoundKernels:
     def _sums(self, text: Text, stages: Stages) -> None:
         """A tile of results goes on by the terms of a round."""
         arguments, start = self._given(text, stages)
-        counts = [call.kernels[0].tiles for call in self.sums]
+        counts = [call.kernels[-1].tiles for call in self.sums]
         index, matrix = digit(text, "%tile", sum(counts))
         begun = self.memory.begun(text, start)
         places, own = self.operands.of(text, arguments, matrix), self.memory.matrix(text, start, matrix)
@@ -166,7 +166,10 @@ class RoundKernels:
 
         def run(at: int, index: str) -> None:
             stages.fill(text, at, text.at(own, self.memory.chains[at]), place)
-            tile(text, at, stages.calls[at].kernels[0], index, "0", begun)
+            *packing, summing = stages.calls[at].kernels
+            for kernel in packing:  # of what has one tile
+                stages.run(text, at, kernel, begun)
+            tile(text, at, summing, index, "0", begun)
 
         _within(text, index, counts, run)
 
