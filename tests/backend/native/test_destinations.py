@@ -141,6 +141,16 @@ def test_a_sum_with_zero_that_is_read_beside_it_is_one_buffer() -> None:
     assert "Add" not in checked(record)
 
 
+def test_a_sum_with_zero_is_read_beside_it_under_another_name() -> None:
+    def record(tape: Tape) -> Any:
+        x = tape.input(numbers(30, 24)).sum_along(0)
+        turned = and_zero(x.reshape([6, 4]))
+        again = turned.reshape([24]).reshape([6, 4])
+        return [turned, again * tape.input(numbers(6, 4)), turned.stop() - again]
+
+    assert "Add" not in checked(record)
+
+
 def test_a_product_stores_in_the_order_of_a_sum_with_zero() -> None:
     def record(tape: Tape) -> Any:
         return [and_zero(product(tape).permute([1, 0, 2]))]

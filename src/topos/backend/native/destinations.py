@@ -23,16 +23,19 @@ def with_destinations(lowering: Lowering, groups: Sequence[Group], results: Coll
             copied = _copy(lowering, row)
             if copied is not None and copied.is_free(groups, at, results):
                 copied.leave_out(groups, results)
-                found[at] = _without(lowering, found[at], row)
+                found[at] = _without(lowering, found[at], copied)
     return [group for group in found if group.writes]
 
 
-def _without(lowering: Lowering, group: Group, row: int) -> Group:
-    """What is left of a group: it reads the row where it did compute it."""
-    rows = [other for other in group.rows if other != row]
-    operands = {operand for other in rows for operand in lowering.spec.rows[other].operands}
-    reads = [operand for operand in (*group.reads, row) if operand in operands]
-    return group._replace(rows=rows, reads=reads, writes=[other for other in group.writes if other != row])
+def _without(lowering: Lowering, group: Group, copied: _Copy) -> Group:
+    """What is left of a group: it reads the row, under whatever name, where it did compute it."""
+    rows = [row for row in group.rows if row != copied.row]
+    operands = dict.fromkeys(operand for row in rows for operand in lowering.spec.rows[row].operands)
+    computed = [operand for operand in operands if operand not in lowering.constants]
+    computed = [operand for operand in computed if lowering.views[operand].row in (copied.row, copied.base)]
+    wanted = operands.keys() | {leaf for prologue in group.prologues.values() for leaf in prologue.leaves}
+    reads = [operand for operand in dict.fromkeys((*group.reads, *computed)) if operand in wanted]
+    return group._replace(rows=rows, reads=reads, writes=[row for row in group.writes if row != copied.row])
 
 
 def _copy(lowering: Lowering, row: int) -> _Copy | None:
