@@ -13,7 +13,7 @@ pytest.importorskip("llvmlite")
 
 import topos
 from topos import Element, Plan, Tape, Value, bf16, f32, f64
-from topos.backend.native import executable
+from topos.backend.native import cascade_block, cascades, executable
 from topos.backend.native.emission import optimised
 from topos.backend.native.llvm import ask
 from topos.backend.native.target import current
@@ -62,7 +62,14 @@ def odd(tape: Tape) -> tuple[list[Value], Carry]:
     return [scores.sum_along(0), scores.max_along(1)], {table: scores.log_softmax(1) * x.broadcast([3, 5])}
 
 
-PROGRAMS = [scalar, momentum, exchanged, chained, odd]
+def layered(tape: Tape) -> tuple[list[Value], Carry]:
+    """Products, whose kernels do nothing but call others."""
+    weight, rate = tape.parameter(np.linspace(-1, 1, 16).reshape(2, 8)), tape.parameter(0.5)
+    rows = tape.leaf(np.linspace(-2, 2, 18).reshape(9, 2)) * tape.input(shape=[], name="x").broadcast([9, 2])
+    return [rows @ weight], {weight: weight * 0.5, rate: rate * 0.5}
+
+
+PROGRAMS = [scalar, momentum, exchanged, chained, odd, layered]
 
 
 class Case:
@@ -113,6 +120,29 @@ def test_bits(record: Record, element: Element, in_turn: bool, monkeypatch: pyte
         assert_same_bits(case.plan.advance(state, {"x": numbers[1]}).of(case.results), list(expected))
         case.plan.advance(state, {"x": numbers}, steps=STEPS)
         case.by_hand(by_hand, numbers)
+    assert_same_bits(state, by_hand)
+
+
+def staged(tape: Tape) -> tuple[list[Value], Carry]:
+    """A kernel alone, and the same one between two products that run together."""
+    weight, x = tape.parameter(np.eye(2)), tape.input(shape=[], name="x")
+    inner, outer = (tape.leaf(np.arange(4.0).reshape(2, 2) / number) for number in (5, 7))
+    first = weight.tanh()
+    second = (first @ inner).tanh() @ outer
+    return [first, second], {weight: weight * x.broadcast([2, 2])}
+
+
+@pytest.mark.usefixtures("at_once")
+def test_kernels_may_have_functions_of_the_same_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, limit in ((cascades, "FEWEST_BLOCKS"), (cascades, "FEWEST_ROWS"), (cascade_block, "FEWEST_ROWS")):
+        monkeypatch.setattr(module, limit, 1)
+    case = Case(staged)
+    names = [f"@{name}(ptr" for name in re.findall(r"define void @(elementwise_\w+)", case.plan.llvm())]
+    assert any(case.text.count(f"define internal void {name}") for name in names) and "cascade_" in case.text
+    state, by_hand = case.network.state(), case.network.state()
+    numbers = np.linspace(0.25, 1.5, STEPS).astype(np.float32)
+    expected = case.by_hand(by_hand, numbers)
+    assert_same_bits(case.plan.advance(state, {"x": numbers}, steps=STEPS).of(case.results), expected)
     assert_same_bits(state, by_hand)
 
 

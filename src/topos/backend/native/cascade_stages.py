@@ -56,7 +56,7 @@ class Stages:
         for call, further in zip(self.calls, self.further, strict=True):
             for kernel in call.kernels:
                 helpers.update(dict.fromkeys(kernel.helpers))
-                stages[kernel.name] = kernel.internal("noinline", further)
+                stages[kernel.name] = kernel.internal(further)
         own: dict[str, str] = {}
 
         def text(name: str) -> str:

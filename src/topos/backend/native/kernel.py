@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 
 from topos.records import NamedTuple
 
 PARAMETERS = "ptr %arguments, i64 %tile, i64 %worker"
 """What every kernel's function takes."""
+
+_INTERNAL = re.compile(r"^define internal [^@\n]*@([\w.$-]+)\(", re.MULTILINE)
+_NAME = re.compile(r"@([\w.$-]+)")
 
 
 class Kernel(NamedTuple):
@@ -28,13 +32,22 @@ class Kernel(NamedTuple):
     scratch_bytes: int = 0
     helpers: tuple[str, ...] = ()
 
-    def internal(self, attribute: str, further: str = "") -> str:
-        """The text as a function of the module's own, `noinline` or `alwaysinline`.
+    def internal(self, further: str) -> str:
+        """The text as a function of the module's own, with one `i64` more to be given; `further` is its name there."""
+        begin = f"void @{self.name}({PARAMETERS}"
+        return self.text.replace(f"define {begin})", f"define internal {begin}, i64 {further}) noinline", 1)
 
-        It has one `i64` more to be given, where `further` is its name there.
+    def inlined(self) -> str:
+        """The text as a function of the module's own that is written out where it is called.
+
+        What attributes it has where a table calls it are left out. What else the text defines is named after the
+        kernel: others in the module may have functions of the same names, a cascade its stages.
         """
-        begin, more = f"void @{self.name}({PARAMETERS}", f", i64 {further}" if further else ""
-        return self.text.replace(f"define {begin})", f"define internal {begin}{more}) {attribute}", 1)
+        begin = f"void @{self.name}({PARAMETERS})"
+        before, _, rest = self.text.partition(f"define {begin}")
+        text = f"{before}define internal {begin} alwaysinline nounwind {{{rest.partition('{')[2]}"
+        own = {*_INTERNAL.findall(self.text)}
+        return _NAME.sub(lambda name: f"@{self.name}.{name[1]}" if name[1] in own else name[0], text) if own else text
 
 
 def head(name: str) -> str:

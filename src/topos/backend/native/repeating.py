@@ -35,7 +35,7 @@ def repeated(lowering: Lowering, program: Program) -> str:
     if not kept or not is_small or any(kernel.tiles > 1 for kernel in kernels.values()):
         return ""
     helpers = dict.fromkeys([*_INTRINSICS, *(helper for kernel in kernels.values() for helper in kernel.helpers)])
-    inlined = [kernel.internal("alwaysinline") for kernel in kernels.values()]
+    inlined = [kernel.inlined() for kernel in kernels.values()]
     loop = named("repeat", lambda name: "\n".join(_lines(name, program, kept)), 1)
     return "\n".join([*helpers, *inlined, loop.text])
 
