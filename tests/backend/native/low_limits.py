@@ -12,6 +12,8 @@ from unittest.mock import patch
 import numpy as np
 
 from topos.backend import native
+from topos.backend.native.products.elect import elect, elect_stage
+from topos.backend.native.products.product import _alone
 
 LIMITS: Mapping[str, Sequence[int]] = {
     "placement.SOON": (0, 3, 64),
@@ -107,11 +109,11 @@ def limits(random: np.random.Generator) -> Iterator[dict[str, int]]:
             for module in found:
                 if module.__name__ == home or module.__dict__.get(attribute) is own:
                     stack.enter_context(patch.object(module, attribute, value))
-        for module in found:  # what was chosen under other limits is not remembered
-            for value in vars(module).values():
-                if callable(getattr(value, "cache_clear", None)) and getattr(value, "__name__", "") in REMEMBERED:
-                    value.cache_clear()
+        for remembered in REMEMBERED:
+            remembered.cache_clear()
+            stack.callback(remembered.cache_clear)
         yield chosen
 
 
-REMEMBERED = ("elect",)
+REMEMBERED = (elect, elect_stage, _alone)
+"""What was chosen and written under other limits."""
