@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from topos.backend.native.cascades import with_cascades
 from topos.backend.native.destinations import with_destinations
+from topos.backend.native.fold_operands import with_worked_out
 from topos.backend.native.groups import Lowering
 from topos.graph.spec import Spec
 
@@ -15,6 +16,7 @@ def grouped(spec: Spec, scheduled: Sequence[int], results: frozenset[int], carri
     lowering = Lowering(spec, scheduled, results.union(carried))
     lowering.groups = with_cascades(lowering, lowering.groups)
     lowering.groups = with_destinations(lowering, lowering.groups, results.difference(carried))
+    lowering.groups = with_worked_out(lowering, lowering.groups)
     return lowering
 
 

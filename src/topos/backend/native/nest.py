@@ -127,7 +127,7 @@ class Frame:
         if step == 1:
             return m.load(first, place.lanes)
         places = self._apart(m, first, step)
-        return self._gathered(m, places, self._present(m, place.lanes))
+        return self.gathered(m, places, self._present(m, place.lanes))
 
     def value_where(self, row: int, place: Place, wanted: Element, mask: Operand) -> Lanes:
         """A row's numbers at the lanes where a mask holds; the memory of the others is not touched."""
@@ -143,9 +143,9 @@ class Frame:
         first = m.offset(read.pointer, self.offset(steps, place))
         if steps[-1] == 1 or type.lanes == 1:
             return m.opened(self.function.load_masked(type, first, mask, m.bytes))
-        return self._gathered(m, self._apart(m, first, steps[-1]), mask)
+        return self.gathered(m, self._apart(m, first, steps[-1]), mask)
 
-    def _gathered(self, m: Arithmetic, places: Operand, mask: Operand) -> Lanes:
+    def gathered(self, m: Arithmetic, places: Operand, mask: Operand) -> Lanes:
         """What lies at the lanes' own addresses, where the mask holds."""
         type = m.reading.type(m.stored)
         name = f"masked.gather.{type.suffix}.{places.type.suffix}"

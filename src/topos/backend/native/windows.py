@@ -6,12 +6,13 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from math import prod
 
 from topos.backend.native.costs import lanes_up_to
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import lanes_for
+from topos.backend.native.near import MOST_NEAR, UNROLLED, counted, taken
 from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
 from topos.backend.native.reads import Place
@@ -22,11 +23,6 @@ from topos.backend.native.views import merged
 from topos.backend.native.vocabulary import Lanes
 from topos.op import Fold
 from topos.op.movement import window_count
-
-MOST_NEAR = 4
-"""Registers that hold what the windows of neighbouring places hold."""
-UNROLLED = 16
-"""Offsets that are written one by one."""
 
 
 def fold(lowering: Lowering, group: Group, target: Target) -> Call | None:
@@ -194,44 +190,19 @@ class _Windows:
         ]
         total = self.m.constant(0.0)
         for at, given in enumerate(places):
-            value = self._taken(held, {lane: place - least for lane, place in given.items()})
+            value = taken(self.frame, held, {lane: place - least for lane, place in given.items()})
             windows = [
                 (lane - at * self.opcode.dilation) // step if lane in given else -(1 << 40) for lane in range(lanes)
             ]
-            exists = self._counted(first, windows, self.count)
+            exists = counted(self.frame, first, windows, self.count)
             total = total + self.frame.reading.select(self._lanes(exists), value, 0.0)
         steps = [*self._first, self._step]
         self.frame.store(self.own, self.own.rounded(total), self.result, steps, Place(outer, index, count))
 
     def _numbers(self, outer: tuple[Integer, ...], start: Integer, limit: int) -> Lanes:
         """Neighbouring numbers of a row, those that exist."""
-        exists = self._counted(start, range(self.frame.lanes), limit)
+        exists = counted(self.frame, start, range(self.frame.lanes), limit)
         return self.frame.value_where(self.operand, Place(outer, start, None), self.own.element, exists)
-
-    def _counted(self, first: Integer, steps: Sequence[int], limit: int) -> Operand:
-        """Per lane, whether `0 <= first + step < limit`."""
-        function, type = self.frame.function, vector("i64", self.frame.lanes)
-        numbers = self._lanes(function.spread(type, Operand(INT64, written(first)))) + self._lanes(
-            listed(type, tuple(steps))
-        )
-        limits = self.frame.reading.constant_text(type, limit)
-        return function.let(type.of("i1"), f"icmp ult {numbers}, {limits}")
-
-    def _taken(self, held: Sequence[Lanes], places: Mapping[int, int]) -> Lanes:
-        """A register with, in some lanes, the numbers at places of several registers."""
-        function, lanes = self.frame.function, self.frame.lanes
-        found: Lanes | None = None
-        for chunk, value in enumerate(held):
-            here = {lane: place % lanes for lane, place in places.items() if place // lanes == chunk}
-            if here:
-                before = value if found is None else found
-                index = [lanes + here[lane] if lane in here else lane for lane in range(lanes)]
-                wanted = listed(vector("i32", lanes), tuple(index))
-                found = self._lanes(
-                    function.let(value.type, f"shufflevector {before}, {value.type.text} {value.text}, {wanted}")
-                )
-        assert found is not None
-        return found
 
     def _masked(self, outer: tuple[Integer, ...], index: Integer, offset: Integer, count: Integer | None) -> Lanes:
         """What one offset gives neighbouring places; `+0.0`, which changes no sum, where it gives nothing."""
@@ -263,7 +234,7 @@ class _Windows:
         before = -(-(self.opcode.size - 1) * self.opcode.dilation // rows) * rows
         turned = function.add(start, ring.ahead + before)
         row = function.let(INT64, f"urem i64 {written(turned)}, {rows}")
-        is_before = self._counted(row, range(frame.lanes), rows)
+        is_before = counted(self.frame, row, range(frame.lanes), rows)
         pieces = []
         is_after = function.let(exists.type, f"xor {is_before}, splat (i1 true)")
         for begin, mask in ((row, is_before), (function.add(row, -rows), is_after)):
