@@ -13,7 +13,7 @@ from topos.backend.native.costs import lanes_up_to, weight
 from topos.backend.native.evaluator import Evaluator
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import lanes_for
-from topos.backend.native.near import MOST_NEAR, UNROLLED, counted, taken
+from topos.backend.native.near import MOST_NEAR, UNROLLED, counted, counted_shortly, taken
 from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
 from topos.backend.native.reads import Place
@@ -66,15 +66,18 @@ def fold_lines(lowering: Lowering, group: Group, target: Target) -> Call:
     def body(outer: tuple[Integer, ...], _begin: Integer, _end: Integer) -> None:
         *before, block = outer
         index = frame.function.multiply(block, active)
-        count: Integer | None = None
-        if active < lanes or shape[axis] % active:
-            left = frame.function.add(shape[axis], frame.function.multiply(index, -1))
-            count = frame.function.least(left, active)
         first = (*before, index, *[0] * (len(shape) - axis - 1))
-        exists = None if count is None else frame.function.prefix(lanes, count)
+        whole = active == lanes and not shape[axis] % active
+        exists = None if whole else counted_shortly(frame, index, numbered, shape[axis])
         line = _Line((0,) * len(shape), numbered, exists)
         (value,) = work.folded(row, _Lines(first, axis if lanes > 1 else -1, active, [line]))
-        frame.store(own, value, result, stored.strides[: axis + 1], Place(tuple(before), index, count))
+        steps, left = stored.strides[: axis + 1], frame.function.add(shape[axis], frame.function.multiply(index, -1))
+        if exists is None or isinstance(index, int) or steps[-1] != 1:
+            count = None if exists is None else frame.function.least(left, active)
+            frame.store(own, value, result, steps, Place(tuple(before), index, count))
+        else:
+            place = own.offset(result, frame.offset(steps, Place(tuple(before), index, None)))
+            frame.function.store_masked(own.closed(value), place, exists, own.bytes)
 
     folds = [opcode for row in group.rows if isinstance(opcode := lowering.spec.rows[row].opcode, Fold)]
     size = shape.volume * prod(fold.size for fold in folds) * weight(lowering.spec, group.rows)
@@ -125,9 +128,8 @@ class _Work:
                     None if lane is None else lane + line.offsets[axis] - at * opcode.dilation for lane in line.lanes
                 ]
                 windows = tuple(None if start is None or start % step else start // step for start in starts)
-                exists = counted(frame, first, [-(1 << 40) if window is None else window for window in windows], count)
-                if line.exists is not None:
-                    exists = frame.function.let(exists.type, f"and {exists}, {line.exists.text}")
+                # Where there is a window, there is the place that it holds: a line need not be asked again.
+                exists = counted_shortly(frame, first, windows, count)
                 offsets = (*line.offsets[:axis], 0, at, *line.offsets[axis + 1 :])
                 inner.append(_Line(offsets, windows, exists))
         moved = _Lines(begin, axis, lines.multiple // step, inner)
@@ -275,15 +277,28 @@ class _Numbers:
 
     def _line(self, start: int, exists: Operand | None, is_shared: bool) -> Lanes:
         """Neighbouring numbers, those that exist or, for several lines, those that the buffer has."""
-        first = self._frame.function.add(self._first, start)
-        if is_shared:
-            place = self._frame.function.add(first, self._before)
-            exists = counted(self._frame, place, range(self._frame.lanes), self._volume)
-        place = self._m.offset(self._pointer, first)
-        if exists is None:
-            return self._m.load(place)
-        type = self._m.reading.type(self._m.stored)
-        return self._m.opened(self._frame.function.load_masked(type, place, exists, self._m.bytes))
+        m, function = self._m, self._frame.function
+        first = function.add(self._first, start)
+        place, type = m.offset(self._pointer, first), m.reading.type(m.stored)
+        if not is_shared:
+            return m.load(place) if exists is None else m.opened(function.load_masked(type, place, exists, m.bytes))
+        number, lanes = function.add(first, self._before), self._frame.lanes
+        if self._volume < lanes:
+            exists = counted(self._frame, number, range(lanes), self._volume)
+            return m.opened(function.load_masked(type, place, exists, m.bytes))
+        edge, inside, after = function.label("edge"), function.label("inside"), function.label("after")
+        function.branch_if(
+            function.let(TRUTH, f"icmp ugt i64 {written(number)}, {self._volume - lanes}"), edge, inside, True
+        )
+        function.start(edge)
+        exists = counted(self._frame, number, range(lanes), self._volume)
+        some = function.load_masked(type, place, exists, m.bytes)
+        function.branch(after)
+        function.start(inside)
+        every = function.load(type, place, m.bytes)
+        function.branch(after)
+        function.start(after)
+        return m.opened(function.join(type, [(some, edge), (every, inside)]))
 
     def _gathered(self, places: dict[int, int], line: _Line) -> Lanes:
         frame, m = self._frame, self._m
