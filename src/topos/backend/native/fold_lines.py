@@ -13,12 +13,13 @@ from topos.backend.native.costs import lanes_up_to, weight
 from topos.backend.native.evaluator import Evaluator
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import lanes_for
-from topos.backend.native.near import MOST_NEAR, UNROLLED, counted, counted_shortly, taken
+from topos.backend.native.near import UNROLLED, Numbers, counted_shortly
 from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
 from topos.backend.native.reads import Place
-from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, listed, written
+from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, written
 from topos.backend.native.target import Target
+from topos.backend.native.views import merged
 from topos.backend.native.vocabulary import Lanes
 from topos.element import Element
 from topos.op import Fold
@@ -38,63 +39,79 @@ class _Line(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """Lines that begin at one place; `axis` is that of the lanes, -1 of a single one, whose index is a multiple."""
+    """Lines that begin at one place; `axis` is that of their lanes, -1 where they have one."""
 
     begin: tuple[Integer, ...]
     axis: int
-    multiple: int
     lines: list[_Line]
 
 
 def fold_lines(lowering: Lowering, group: Group, target: Target) -> Call:
     """A fold and the rows that make what it folds."""
-    row, shape = group.rows[-1], group.shape
-    axis = max((at for at, extent in enumerate(shape) if extent > 1), default=len(shape) - 1)
+    row, stored = group.rows[-1], lowering.views[group.rows[-1]]
+    folds = [each for each in group.rows if isinstance(lowering.spec.rows[each].opcode, Fold)]
+    shape, (steps, *maps) = _merged(lowering, group, folds)
+    axis = max((at for at, extent in enumerate(shape) if extent > 1), default=0)
     lanes = lanes_up_to(lanes_for(lowering, group, target), shape[axis])
-    step = _step(lowering, group, axis)
+    step = _step(lowering, folds, axis)
     active = lanes // step * step
     if not active:
         lanes = active = 1
-    frame = Frame(lowering, target, lanes)
-    for operand in group.reads:
-        frame.read(operand)
     numbered = tuple(lane if lane < active else None for lane in range(lanes))
-    own, stored = frame.arithmetic(frame.element(row)), lowering.views[row]
-    result = frame.add(stored, own.bytes)
-    work = _Work(frame, group)
+    frame = Frame(lowering, target, lanes)
+    for operand, map in zip(group.reads, maps, strict=True):
+        frame.read(operand).maps = [map]
+    own = frame.arithmetic(frame.element(row))
+    result, work = frame.add(stored, own.bytes), _Work(frame, group)
 
     def body(outer: tuple[Integer, ...], _begin: Integer, _end: Integer) -> None:
         *before, block = outer
         index = frame.function.multiply(block, active)
+        is_whole = active == lanes and not shape[axis] % active
+        exists = None if is_whole else counted_shortly(frame, index, numbered, shape[axis])
         first = (*before, index, *[0] * (len(shape) - axis - 1))
-        whole = active == lanes and not shape[axis] % active
-        exists = None if whole else counted_shortly(frame, index, numbered, shape[axis])
         line = _Line((0,) * len(shape), numbered, exists)
-        (value,) = work.folded(row, _Lines(first, axis if lanes > 1 else -1, active, [line]))
-        steps, left = stored.strides[: axis + 1], frame.function.add(shape[axis], frame.function.multiply(index, -1))
-        if exists is None or isinstance(index, int) or steps[-1] != 1:
+        (value,) = work.folded(row, _Lines(first, axis if lanes > 1 else -1, [line]))
+        if exists is None or isinstance(index, int) or steps[axis] != 1:
+            left = frame.function.add(shape[axis], frame.function.multiply(index, -1))
             count = None if exists is None else frame.function.least(left, active)
-            frame.store(own, value, result, steps, Place(tuple(before), index, count))
+            frame.store(own, value, result, steps[: axis + 1], Place(tuple(before), index, count))
         else:
-            place = own.offset(result, frame.offset(steps, Place(tuple(before), index, None)))
+            place = own.offset(result, frame.offset(steps[: axis + 1], Place(tuple(before), index, None)))
             frame.function.store_masked(own.closed(value), place, exists, own.bytes)
 
-    folds = [opcode for row in group.rows if isinstance(opcode := lowering.spec.rows[row].opcode, Fold)]
-    size = shape.volume * prod(fold.size for fold in folds) * weight(lowering.spec, group.rows)
+    offsets = prod(_opcode(lowering, fold).size for fold in folds)
+    size = group.shape.volume * offsets * weight(lowering.spec, group.rows)
     tiles = frame.tiled([*shape[:axis], -(-shape[axis] // active), 1], size, body)
     return Call((frame.kernel("fold", tiles),), frame.pointers)
 
 
-def _step(lowering: Lowering, group: Group, axis: int) -> int:
+def _merged(lowering: Lowering, group: Group, folds: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+    """The shape with the axes after all that are folded made as few as they can be; the steps of result and reads."""
+    ranks = {fold: lowering.spec.rows[fold].shape.rank for fold in folds}
+    after = min(rank - 1 - _opcode(lowering, fold).axis for fold, rank in ranks.items())
+    strides = [lowering.view(row).strides for row in (group.rows[-1], *group.reads)]
+    extents, steps = merged(group.shape[len(group.shape) - after :], [own[len(own) - after :] for own in strides])
+    if not after:
+        return [*group.shape], [[*own] for own in strides]
+    return [*group.shape[:-after], *extents], [[*own[:-after], *new] for own, new in zip(strides, steps, strict=True)]
+
+
+def _step(lowering: Lowering, folds: Sequence[int], axis: int) -> int:
     """How far places lie apart whose windows are neighbours, along an axis of the result."""
     step = 1
-    for row in reversed(group.rows):
-        opcode = lowering.spec.rows[row].opcode
-        if isinstance(opcode, Fold) and opcode.axis == axis:
+    for opcode in (_opcode(lowering, fold) for fold in reversed(folds)):
+        if opcode.axis == axis:
             step *= opcode.step
-        elif isinstance(opcode, Fold) and opcode.axis < axis:
+        elif opcode.axis < axis:
             axis += 1
     return step
+
+
+def _opcode(lowering: Lowering, fold: int) -> Fold:
+    opcode = lowering.spec.rows[fold].opcode
+    assert isinstance(opcode, Fold)
+    return opcode
 
 
 class _Work:
@@ -132,7 +149,7 @@ class _Work:
                 exists = counted_shortly(frame, first, windows, count)
                 offsets = (*line.offsets[:axis], 0, at, *line.offsets[axis + 1 :])
                 inner.append(_Line(offsets, windows, exists))
-        moved = _Lines(begin, axis, lines.multiple // step, inner)
+        moved = _Lines(begin, axis, inner)
         values = self._operand(row, moved)
         totals = []
         for at in range(len(lines.lines)):
@@ -243,83 +260,7 @@ class _Work:
                 start: m.load_one(m.offset(read.pointer, function.add(first, start))) for start in dict.fromkeys(starts)
             }
             return [ones[start] for start in starts]
-        return _Numbers(frame, operand, first).taken(places, lines.lines)
-
-
-class _Numbers:
-    """Numbers of a buffer near a place."""
-
-    def __init__(self, frame: Frame, operand: int, first: Integer) -> None:
-        self._frame, self._first = frame, first
-        read, view = frame.reads[operand], frame.lowering.view(operand)
-        assert read.element is not None
-        self._m, self._pointer = frame.arithmetic(read.element), read.pointer
-        self._before, self._volume = view.offset, frame.spec.rows[view.row].shape.volume
-
-    def taken(self, places: Sequence[dict[int, int]], lines: Sequence[_Line]) -> list[Lanes]:
-        """Those at places, for each line: loaded as they lie, taken out of a few registers, or one by one."""
-        lanes = self._frame.lanes
-        starts = [_start(each) for each in places]
-        if None not in starts:
-            shared = {start: starts.count(start) for start in starts if start is not None}
-            masks = {start: line.exists for start, line in zip(starts, lines, strict=True) if start is not None}
-            loaded = {at: self._line(at, masks[at], times > 1) for at, times in shared.items()}
-            return [loaded[start] for start in starts if start is not None]
-        every = [place for each in places for place in each.values()]
-        least, chunks = min(every), range(0, max(every) - min(every) + 1, lanes)
-        if len(chunks) > MOST_NEAR:
-            return [self._gathered(each, line) for each, line in zip(places, lines, strict=True)]
-        held = [self._line(least + chunk, None, True) for chunk in chunks]
-        return [
-            taken(self._frame, held, {lane: place - least for lane, place in each.items()}) if each else held[0]
-            for each in places
-        ]
-
-    def _line(self, start: int, exists: Operand | None, is_shared: bool) -> Lanes:
-        """Neighbouring numbers, those that exist or, for several lines, those that the buffer has."""
-        m, function = self._m, self._frame.function
-        first = function.add(self._first, start)
-        place, type = m.offset(self._pointer, first), m.reading.type(m.stored)
-        if not is_shared:
-            return m.load(place) if exists is None else m.opened(function.load_masked(type, place, exists, m.bytes))
-        number, lanes = function.add(first, self._before), self._frame.lanes
-        if self._volume < lanes:
-            exists = counted(self._frame, number, range(lanes), self._volume)
-            return m.opened(function.load_masked(type, place, exists, m.bytes))
-        edge, inside, after = function.label("edge"), function.label("inside"), function.label("after")
-        function.branch_if(
-            function.let(TRUTH, f"icmp ugt i64 {written(number)}, {self._volume - lanes}"), edge, inside, True
-        )
-        function.start(edge)
-        exists = counted(self._frame, number, range(lanes), self._volume)
-        some = function.load_masked(type, place, exists, m.bytes)
-        function.branch(after)
-        function.start(inside)
-        every = function.load(type, place, m.bytes)
-        function.branch(after)
-        function.start(after)
-        return m.opened(function.join(type, [(some, edge), (every, inside)]))
-
-    def _gathered(self, places: dict[int, int], line: _Line) -> Lanes:
-        frame, m = self._frame, self._m
-        lanes = range(frame.lanes)
-        index = m.reading.type("i64")
-        offsets = listed(index, tuple(places.get(lane, 0) for lane in lanes))
-        base = m.offset(self._pointer, self._first)
-        item = m.reading.type(m.stored).of_one().text
-        pointers = frame.function.let(
-            m.reading.type("ptr"), f"getelementptr inbounds {item}, ptr {base.text}, {offsets}"
-        )
-        exists = line.exists
-        if exists is None:
-            exists = listed(m.reading.type("i1"), tuple(lane in places for lane in lanes))
-        return frame.gathered(m, Operand(pointers.type, f"align {m.bytes} {pointers.text}"), exists)
-
-
-def _start(places: dict[int, int]) -> int | None:
-    """Where lanes lie that follow one another; `None` where they do not."""
-    starts = {place - lane for lane, place in places.items()}
-    return starts.pop() if len(starts) == 1 else None if starts else 0
+        return Numbers(frame, operand, first).taken(places, [line.exists for line in lines.lines])
 
 
 def _count(opcode: Fold) -> int:

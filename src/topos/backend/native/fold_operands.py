@@ -1,4 +1,4 @@
-"""Folds that work out what they fold: windows that elementwise rows make of less than windows are never stored.
+"""Folds that work out what they fold: windows that elementwise rows make, or another fold, are never stored.
 
 A fold reads every number of its operand once, so that it may as well work it out there: the gradient of a pool, say,
 whose part of each window is a mask times a number. A fold that only another one reads is worked out in the same way.
@@ -12,7 +12,6 @@ from math import prod
 from topos.backend.native.costs import is_dear
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.views import dense
-from topos.engine.liveness import volume
 from topos.op import Cast, Elementwise, Fold
 
 MOST_WRITTEN_OUT = 1 << 10
@@ -26,7 +25,7 @@ def with_worked_out(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
         if not _is_fold(lowering, group) or len(group.rows) > 1:
             continue
         before = _before(lowering, found, at)
-        if before is None or not _is_worth(lowering, [*found[before].rows, *group.rows]):
+        if before is None or not _is_known(lowering, [*found[before].rows, *group.rows]):
             continue
         first = found[before]
         found[at] = group._replace(rows=[*first.rows, *group.rows], reads=first.reads, why=WHY)
@@ -65,21 +64,19 @@ def _is_elementwise(lowering: Lowering, group: Group) -> bool:
     return all(isinstance(row.opcode, Elementwise | Cast) and row.shape == group.shape for row in rows)
 
 
-def _is_worth(lowering: Lowering, rows: Sequence[int]) -> bool:
-    """Whether what is read is less than the windows, number by number, and there are not too many offsets."""
+def _is_known(lowering: Lowering, rows: Sequence[int]) -> bool:
+    """Whether all is read at the places of the windows, as numbers in memory, and there are not too many offsets."""
     spec, views = lowering.spec, lowering.views
     folds = [row for row in rows if isinstance(spec.rows[row].opcode, Fold)]
-    (windows,) = spec.rows[folds[0]].operands
-    shape, inside = spec.rows[windows].shape, set(rows)
-    for row in rows[: rows.index(folds[0]) + 1]:
-        for operand in spec.rows[row].operands:
-            view = views.get(operand)
-            if view is None or (view.row in inside and view == dense(view.row, shape)):
-                continue
-            if view.row in inside or view.shape != shape or view.guards or view.grid is not None:
-                return False
-            if spec.is_selection(view.row) or volume(spec, view.row) >= shape.volume:
-                return False
+    shape, inside = spec.rows[spec.rows[folds[0]].operands[0]].shape, set(rows)
+    for operand in (operand for row in rows[: rows.index(folds[0]) + 1] for operand in spec.rows[row].operands):
+        view = views.get(operand)
+        if view is None or (view.row in inside and view == dense(view.row, shape)):
+            continue
+        if view.row in inside or view.shape != shape or view.guards or view.grid is not None:
+            return False
+        if spec.is_selection(view.row):
+            return False
     offsets = prod(_opcode(lowering, fold).size for fold in folds)
     return offsets * len(rows) <= MOST_WRITTEN_OUT
 

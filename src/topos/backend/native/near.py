@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from topos.backend.native.nest import Frame
-from topos.backend.native.registers import INT32, INT64, Integer, Operand, listed, vector, written
+from topos.backend.native.registers import INT32, INT64, TRUTH, Integer, Operand, listed, vector, written
 from topos.backend.native.vocabulary import Lanes
 
 MOST_NEAR = 4
@@ -59,3 +59,81 @@ def taken(frame: Frame, held: Sequence[Lanes], places: Mapping[int, int]) -> Lan
             )
     assert found is not None
     return found
+
+
+class Numbers:
+    """Numbers of a buffer near a place."""
+
+    def __init__(self, frame: Frame, operand: int, first: Integer) -> None:
+        self._frame, self._first = frame, first
+        read, view = frame.reads[operand], frame.lowering.view(operand)
+        assert read.element is not None
+        self._m, self._pointer = frame.arithmetic(read.element), read.pointer
+        self._before, self._volume = view.offset, frame.spec.rows[view.row].shape.volume
+
+    def taken(self, places: Sequence[dict[int, int]], masks: Sequence[Operand | None]) -> list[Lanes]:
+        """Several registers: loaded as they lie, taken out of a few others, or number by number.
+
+        Each has a place for some of its lanes, and a mask of those whose memory may be touched, where not all may be.
+        """
+        lanes = self._frame.lanes
+        starts = [_start(each) for each in places]
+        if None not in starts:
+            shared = {start: starts.count(start) for start in starts if start is not None}
+            alone = {start: mask for start, mask in zip(starts, masks, strict=True) if start is not None}
+            loaded = {at: self._line(at, alone[at], times > 1) for at, times in shared.items()}
+            return [loaded[start] for start in starts if start is not None]
+        every = [place for each in places for place in each.values()]
+        least, chunks = min(every), range(0, max(every) - min(every) + 1, lanes)
+        if len(chunks) > MOST_NEAR:
+            return [self._gathered(each, mask) for each, mask in zip(places, masks, strict=True)]
+        held = [self._line(least + chunk, None, True) for chunk in chunks]
+        return [
+            taken(self._frame, held, {lane: place - least for lane, place in each.items()}) if each else held[0]
+            for each in places
+        ]
+
+    def _line(self, start: int, exists: Operand | None, is_shared: bool) -> Lanes:
+        """Neighbouring numbers, those that exist or, for several lines, those that the buffer has."""
+        m, function = self._m, self._frame.function
+        first = function.add(self._first, start)
+        place, type = m.offset(self._pointer, first), m.reading.type(m.stored)
+        if not is_shared:
+            return m.load(place) if exists is None else m.opened(function.load_masked(type, place, exists, m.bytes))
+        number, lanes = function.add(first, self._before), self._frame.lanes
+        if self._volume < lanes:
+            exists = counted(self._frame, number, range(lanes), self._volume)
+            return m.opened(function.load_masked(type, place, exists, m.bytes))
+        edge, inside, after = function.label("edge"), function.label("inside"), function.label("after")
+        function.branch_if(
+            function.let(TRUTH, f"icmp ugt i64 {written(number)}, {self._volume - lanes}"), edge, inside, True
+        )
+        function.start(edge)
+        exists = counted(self._frame, number, range(lanes), self._volume)
+        some = function.load_masked(type, place, exists, m.bytes)
+        function.branch(after)
+        function.start(inside)
+        every = function.load(type, place, m.bytes)
+        function.branch(after)
+        function.start(after)
+        return m.opened(function.join(type, [(some, edge), (every, inside)]))
+
+    def _gathered(self, places: dict[int, int], exists: Operand | None) -> Lanes:
+        frame, m = self._frame, self._m
+        lanes = range(frame.lanes)
+        index = m.reading.type("i64")
+        offsets = listed(index, tuple(places.get(lane, 0) for lane in lanes))
+        base = m.offset(self._pointer, self._first)
+        item = m.reading.type(m.stored).of_one().text
+        pointers = frame.function.let(
+            m.reading.type("ptr"), f"getelementptr inbounds {item}, ptr {base.text}, {offsets}"
+        )
+        if exists is None:
+            exists = listed(m.reading.type("i1"), tuple(lane in places for lane in lanes))
+        return frame.gathered(m, Operand(pointers.type, f"align {m.bytes} {pointers.text}"), exists)
+
+
+def _start(places: dict[int, int]) -> int | None:
+    """Where lanes lie that follow one another; `None` where they do not."""
+    starts = {place - lane for lane, place in places.items()}
+    return starts.pop() if len(starts) == 1 else None if starts else 0
