@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,10 +54,16 @@ def buffer(size: int, lined: bool) -> tuple[np.ndarray, int]:
     return memory, memory.ctypes.data + GUARD
 
 
-def check_kernels(spec: Spec, kept: Iterable[int], values: dict[int, Tensor], target: Target) -> list[str]:
+def check_kernels(
+    spec: Spec,
+    kept: Iterable[int],
+    values: dict[int, Tensor],
+    target: Target,
+    lowered: Callable[[Spec, Sequence[int], frozenset[int]], Lowering] = Lowering,
+) -> list[str]:
     """Runs every kernel of the schedule on the interpreter's operands; answers the names of what has none."""
     kept = frozenset(kept)
-    lowering = Lowering(spec, schedule(spec.rows, sorted(kept)), kept)
+    lowering = lowered(spec, schedule(spec.rows, sorted(kept)), kept)
     spec = lowering.spec
     values = {**values, **written_out(lowering, values)}
     missing = []

@@ -11,49 +11,48 @@ from math import prod
 
 from topos.backend.native.costs import is_dear
 from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.near import UNROLLED
 from topos.backend.native.views import dense
 from topos.op import Cast, Elementwise, Fold
 
 MOST_WRITTEN_OUT = 1 << 10
 """Rows times offsets of the windows, which are written one by one: of more, the text takes too long to compile."""
+WHY = "its windows are worked out where they are folded"
 
 
 def with_worked_out(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
     """The groups, without those that are worked out by the fold that alone reads them."""
     found = list(groups)
-    for at, group in enumerate(groups):
-        if not _is_fold(lowering, group) or len(group.rows) > 1:
-            continue
-        before = _before(lowering, found, at)
-        if before is None or not _is_known(lowering, [*found[before].rows, *group.rows]):
-            continue
-        first = found[before]
-        found[at] = group._replace(rows=[*first.rows, *group.rows], reads=first.reads, why=WHY)
-        found[before] = first._replace(reads=[], writes=[])
+    for at in range(len(found)):
+        stages = _stages(lowering, found, at)
+        while len(stages) > 1 and not _is_known(lowering, [row for stage in stages for row in found[stage].rows]):
+            stages = stages[1:]
+        if len(stages) > 1:
+            rows = [row for stage in stages for row in found[stage].rows]
+            reads = dict.fromkeys(operand for stage in stages for operand in found[stage].reads)
+            outside = [operand for operand in reads if lowering.views[operand].row not in rows]
+            found[at] = found[at]._replace(rows=rows, reads=outside, why=WHY)
+            for stage in stages[:-1]:
+                found[stage] = found[stage]._replace(reads=[], writes=[])
     return [group for group in found if group.writes]
 
 
-WHY = "its windows are worked out where they are folded"
+def _stages(lowering: Lowering, groups: Sequence[Group], at: int) -> list[int]:
+    """Where a fold stands, and before it the groups that it might work out: elementwise rows, a fold, or both."""
+    stages = [at]
+    if not _is_fold(lowering, groups[at]) or len(groups[at].rows) > 1:
+        return stages
+    before = _before(lowering, groups, at, groups[at].reads)
+    if len(before) == 1 and _is_elementwise(lowering, groups[before[0]]):
+        stages = [before[0], at]
+        before = _before(lowering, groups, before[0], groups[before[0]].reads)
+    folds = [home for home in before if _is_fold(lowering, groups[home])]
+    return [*folds, *stages] if len(folds) == 1 else stages
 
 
 def _is_fold(lowering: Lowering, group: Group) -> bool:
     """Whether a group is a fold, with what it works out or without."""
     return bool(group.writes) and not group.stages and isinstance(lowering.spec.rows[group.rows[-1]].opcode, Fold)
-
-
-def _before(lowering: Lowering, groups: Sequence[Group], at: int) -> int | None:
-    """The group whose only result a fold alone reads, place by place."""
-    (operand,) = lowering.spec.rows[groups[at].rows[0]].operands
-    shape, view = lowering.spec.rows[operand].shape, lowering.views.get(operand)
-    if view is None or view != dense(view.row, shape) or view.row in lowering.kept:
-        return None
-    home = next((before for before, group in enumerate(groups[:at]) if group.writes == [view.row]), None)
-    if home is None or lowering.views[view.row] != view:
-        return None
-    readers = (o for other, group in enumerate(groups) if other != at for o in group.reads)
-    if any(lowering.views[other].row == view.row for other in readers if other in lowering.views):
-        return None
-    return home if _is_fold(lowering, groups[home]) or _is_elementwise(lowering, groups[home]) else None
 
 
 def _is_elementwise(lowering: Lowering, group: Group) -> bool:
@@ -64,24 +63,30 @@ def _is_elementwise(lowering: Lowering, group: Group) -> bool:
     return all(isinstance(row.opcode, Elementwise | Cast) and row.shape == group.shape for row in rows)
 
 
+def _before(lowering: Lowering, groups: Sequence[Group], at: int, operands: Sequence[int]) -> list[int]:
+    """The groups whose only result a group alone reads."""
+    views, found = lowering.views, []
+    for base in dict.fromkeys(views[operand].row for operand in operands if operand in views):
+        home = next((before for before, group in enumerate(groups[:at]) if group.writes == [base]), None)
+        others = (operand for other, group in enumerate(groups) if other != at for operand in group.reads)
+        is_read = any(operand in views and views[operand].row == base for operand in others)
+        if home is not None and not is_read and base not in {*lowering.kept, *lowering.written_as}:
+            found.append(home)
+    return found
+
+
 def _is_known(lowering: Lowering, rows: Sequence[int]) -> bool:
-    """Whether all is read at the places of the windows, as numbers in memory, and there are not too many offsets."""
-    spec, views = lowering.spec, lowering.views
-    folds = [row for row in rows if isinstance(spec.rows[row].opcode, Fold)]
-    shape, inside = spec.rows[spec.rows[folds[0]].operands[0]].shape, set(rows)
-    for operand in (operand for row in rows[: rows.index(folds[0]) + 1] for operand in spec.rows[row].operands):
-        view = views.get(operand)
-        if view is None or (view.row in inside and view == dense(view.row, shape)):
-            continue
-        if view.row in inside or view.shape != shape or view.guards or view.grid is not None:
-            return False
-        if spec.is_selection(view.row):
-            return False
-    offsets = prod(_opcode(lowering, fold).size for fold in folds)
+    """Whether all is read at the places where it stands, or as numbers in memory, and not too much is written out."""
+    spec, views, inside, offsets = lowering.spec, lowering.views, set(rows), 1
+    for row in rows:
+        shape, opcode = spec.rows[row].shape, spec.rows[row].opcode
+        if isinstance(opcode, Fold):
+            is_along = prod(shape[opcode.axis + 1 :]) == 1
+            offsets *= opcode.size if is_along or opcode.size <= UNROLLED else 1
+            shape = spec.rows[spec.rows[row].operands[0]].shape
+        for view in (views[operand] for operand in spec.rows[row].operands if operand in views):
+            if view.row in inside and view != dense(view.row, shape):
+                return False
+            if view.shape != shape or view.guards or view.grid is not None or spec.is_selection(view.row):
+                return False
     return offsets * len(rows) <= MOST_WRITTEN_OUT
-
-
-def _opcode(lowering: Lowering, row: int) -> Fold:
-    opcode = lowering.spec.rows[row].opcode
-    assert isinstance(opcode, Fold)
-    return opcode

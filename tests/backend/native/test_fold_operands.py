@@ -1,0 +1,242 @@
+"""Folds that work out what they fold: no windows are stored, and the bits are the interpreter's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import topos
+from topos import Element, Tape, Value, bf16, f32, f64
+from topos.backend.native.fold_operands import with_worked_out
+from topos.backend.native.groups import Lowering
+from topos.graph.spec import Spec
+from topos.neural import average_pool, max_pool
+from topos.testing import assert_same_bits
+
+pytest.importorskip("llvmlite")
+
+from .kernel_checks import check_kernels, target_named, values_of
+
+WORKED_OUT = "its windows are worked out where they are folded"
+ELEMENTS = pytest.mark.parametrize("element", [f32, f64, bf16], ids=str)
+
+
+def numbers(*shape: int) -> Any:
+    """Few different numbers, so that windows have ties, and both zeros among them."""
+    drawn = np.random.default_rng(sum(shape)).integers(-3, 4, shape) / 2.0
+    return np.where(drawn == 0.5, -0.0, drawn)
+
+
+def checked(record: Callable[[Tape], Any], element: Element = f32, threads: Sequence[int] = (1, 2)) -> str:
+    """A program's results, natively and by the interpreter; answers how the plan explains itself."""
+    network, results = Tape.record(record, element=element)
+    entry, parameters = network.entry(results), network.parameters()
+    plan, expected, before = entry.lower(), entry.interpret(parameters), topos.threads()
+    try:
+        for count in threads:
+            topos.threads(count)
+            found = plan.forward(parameters)
+            for result in results:
+                assert_same_bits(found.of(result), expected.of(result))
+    finally:
+        topos.threads(before)
+    return plan.explain()
+
+
+def gradient(value: Value, source: Value, tape: Tape) -> Value:
+    """Of a sum weighted with numbers of either sign, zeros among them."""
+    ((_, slope),) = tape.differentiate((value * tape.leaf(numbers(*value.shape))).sum(), [source])
+    return slope
+
+
+POOLS = {  # the picture, and the size, stride and padding of its windows
+    "usual": ((2, 3, 14, 15), 3, 2, 1),
+    "without padding": ((2, 3, 15, 17), 3, 2, 0),
+    "every place": ((2, 2, 9, 33), 3, 1, 1),
+    "by three": ((1, 2, 16, 35), 5, 3, 2),
+    "by three side by side": ((2, 3, 13, 19), 3, 3, 1),
+    "beyond the window": ((2, 3, 11, 20), 2, 3, 0),
+    "far beyond the window": ((1, 2, 23, 37), 2, 9, 0),
+    "by more than a register": ((1, 1, 50, 70), 20, 19, 0),
+    "large": ((1, 1, 20, 40), 9, 2, 4),
+    "one": ((1, 1, 3, 3), 3, 2, 1),
+    "one window": ((2, 2, 3, 3), 3, 2, 0),
+    "a line": ((2, 3, 33), 3, 2, 1),
+    "one line": ((1, 1, 70), 4, 3, 2),
+}
+
+
+OTHERWISE = {"by three side by side"}
+"""Where windows fill what they are folded to, all is where it belongs: a movement, no fold."""
+
+
+@ELEMENTS
+@pytest.mark.parametrize("pool", [max_pool, average_pool])
+@pytest.mark.parametrize("case", POOLS)
+def test_gradients_of_pools(case: str, pool: Callable[..., Value], element: Element) -> None:
+    shape, size, stride, padding = POOLS[case]
+
+    def record(tape: Tape) -> list[Value]:
+        x = tape.parameter(numbers(*shape))
+        return [gradient(pool(x, size, stride=stride, padding=padding), x, tape)]
+
+    told = checked(record, element)
+    if min(shape[2:]) > size and (pool is max_pool or len(shape) > 3) and case not in OTHERWISE:
+        assert WORKED_OUT in told and "Fold has a kernel of its own" not in told
+
+
+@pytest.mark.parametrize("threads", range(1, 9))
+def test_any_number_of_threads(threads: int) -> None:
+    def record(tape: Tape) -> list[Value]:
+        x = tape.parameter(numbers(4, 16, 31, 33))
+        return [gradient(max_pool(x, 3, stride=2, padding=1), x, tape)]
+
+    assert WORKED_OUT in checked(record, threads=[threads])
+
+
+def test_no_windows_are_stored() -> None:
+    network, result = Tape.record(lambda tape: pooled(tape))
+    stored = {inner for pattern in network.entry(result).lower().patterns() for inner in pattern.results.values()}
+    kinds = [pattern.kind for pattern in network.entry(result).lower().patterns()]
+    assert kinds == ["max pool", "max pool gradient"]
+    assert all(network.node(symbol).shape.volume <= 2 * 3 * 34 * 34 for symbol in stored)
+
+
+def pooled(tape: Tape) -> Value:
+    x = tape.parameter(numbers(2, 3, 32, 32))
+    return gradient(max_pool(x, 3, stride=2, padding=1), x, tape)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf"), -0.0])
+def test_numbers_of_every_kind(number: float) -> None:
+    def record(tape: Tape) -> list[Value]:
+        drawn = numbers(2, 2, 13, 21)
+        x = tape.parameter(np.where(drawn == 1.0, number, drawn))
+        y = max_pool(x, 3, stride=2, padding=1)
+        seed = numbers(*y.shape)
+        ((_, slope),) = tape.differentiate((y * tape.leaf(np.where(seed == 1.0, number, seed))).sum(), [x])
+        return [slope]
+
+    assert WORKED_OUT in checked(record)
+
+
+def test_channels_last() -> None:
+    for channels in (1, 3, 20):
+
+        def record(tape: Tape, channels: int = channels) -> list[Value]:
+            x = tape.parameter(numbers(2, 13, 15, channels))
+            pooled = max_pool(x.permute([0, 3, 1, 2]), 3, stride=2, padding=1).permute([0, 2, 3, 1])
+            return [gradient(pooled, x, tape)]
+
+        assert WORKED_OUT in checked(record)
+
+
+FOLDS: dict[str, tuple[tuple[int, ...], tuple[tuple[int, int, int, int, int], ...]]] = {
+    "dilated": ((2, 5, 3, 8, 2), ((1, 3, 1, 2, 9), (2, 2, 2, 3, 18))),
+    "one after the other": ((3, 4, 2, 3), ((1, 2, 2, 1, 9), (1, 3, 3, 2, 29))),
+    "the offsets first": ((5, 4, 6, 2), ((2, 2, 3, 1, 17), (1, 17, 2, 1, 23))),
+    "a long line after": ((2, 6, 3, 5, 3, 40), ((1, 3, 2, 1, 13), (2, 3, 1, 1, 7))),
+    "short lines after": ((7, 6, 3, 9, 3), ((1, 3, 2, 1, 14),)),
+    "many offsets": ((2, 4, 30, 9), ((1, 30, 2, 1, 36),)),
+    "many offsets along": ((2, 9, 30), ((1, 30, 2, 1, 46),)),
+    "one place": ((3, 1, 1), ((1, 1, 1, 1, 1),)),
+    "a place and its windows": ((40, 2, 1, 2, 1), ((1, 1, 4, 1, 5), (2, 1, 1, 1, 2))),
+}
+
+
+def folded(value: Value, case: str) -> Value:
+    for axis, size, step, dilation, extent in FOLDS[case][1]:
+        value = value.fold(axis, size, step, dilation, extent)
+    return value
+
+
+@ELEMENTS
+@pytest.mark.parametrize("case", FOLDS)
+def test_folds_of_what_is_worked_out(case: str, element: Element) -> None:
+    shape = FOLDS[case][0]
+    order = [*reversed(range(len(shape)))]
+
+    def record(tape: Tape) -> list[Value]:
+        x, turned = tape.parameter(numbers(*shape)), tape.parameter(numbers(*shape[::-1]))
+        one = tape.parameter(numbers(*shape[:1]))
+        for extent in shape[1:]:
+            one = one.broadcast_along(one.shape.rank, extent)
+        return [folded(x * turned.permute(order) + one, case)]
+
+    told = checked(record, element)
+    assert WORKED_OUT in told and len(told.splitlines()) == 2
+
+
+@pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3", "x86-64-v4", "host"])
+@pytest.mark.parametrize("case", FOLDS)
+def test_kernels(case: str, cpu: str) -> None:
+    shape, tape = FOLDS[case][0], Tape()
+    x, y = (tape.parameter(numbers(*shape)) for _ in range(2))
+    value = folded((x * 0.5 + y).relu(), case)
+    kept = [value.symbol().index]
+    network = tape.into_network()
+
+    def lowered(spec: Spec, scheduled: Sequence[int], kept: frozenset[int]) -> Lowering:
+        lowering = Lowering(spec, scheduled, kept)
+        lowering.groups = with_worked_out(lowering, lowering.groups)
+        assert len(lowering.groups) == 1
+        return lowering
+
+    assert check_kernels(network.spec, kept, values_of(network, {}), target_named(cpu), lowered) == []
+
+
+def test_what_somebody_else_reads_is_stored() -> None:
+    def record(tape: Tape) -> list[Value]:
+        x, y = (tape.parameter(numbers(3, 20, 3)) for _ in range(2))
+        product = x * y
+        return [product.fold(1, 3, 2, 1, 41), product]
+
+    assert WORKED_OUT not in checked(record)
+
+    def again(tape: Tape) -> list[Value]:
+        x, y = (tape.parameter(numbers(3, 20, 3)) for _ in range(2))
+        product = x * y
+        return [product.fold(1, 3, 2, 1, 41), product.sum_along(1)]
+
+    assert WORKED_OUT not in checked(again)
+
+
+@pytest.mark.parametrize("shown", ["reshape", "permute", "narrow"])
+def test_a_result_in_another_form_is_stored(shown: str) -> None:
+    forms: dict[str, Callable[[Value], Value]] = {
+        "reshape": lambda value: value.reshape([60, 3]),
+        "permute": lambda value: value.permute([2, 0, 1]),
+        "narrow": lambda value: value.narrow(1, 2, 9),
+    }
+
+    def record(tape: Tape) -> list[Value]:
+        x, y = (tape.parameter(numbers(3, 20, 3)) for _ in range(2))
+        product = x * y
+        return [product.fold(1, 3, 2, 1, 41), forms[shown](product)]
+
+    assert WORKED_OUT not in checked(record)
+
+
+def test_elementary_functions_are_not_worked_out_lane_by_lane() -> None:
+    def record(tape: Tape) -> list[Value]:
+        return [tape.parameter(numbers(3, 20, 3)).exp().fold(1, 3, 2, 1, 41)]
+
+    assert WORKED_OUT not in checked(record)
+
+
+def test_a_step_that_carries() -> None:
+    def record(tape: Tape) -> Any:
+        x = tape.parameter(numbers(2, 2, 13, 15), name="x")
+        slope = gradient(max_pool(x, 3, stride=2, padding=1), x, tape)
+        return slope.sum(), {x: x - slope * 0.25}
+
+    network, (loss, following) = Tape.record(record)
+    entry = network.entry(loss).carry(following)
+    state, plain = network.state(), network.state()
+    entry.lower().advance(state, {}, steps=3)
+    entry.backends([]).lower().advance(plain, {}, steps=3)
+    (name,) = state.symbols()
+    assert_same_bits(state.of(name), plain.of(name))
