@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from benchmarks.packing import Call, asked, least_s, numbers
-from topos import Tape
+from topos import Plan, Tape
 from topos.backend.native import cascade_bands
 
 IMAGES = (1, 2, 4, 8)
@@ -41,8 +41,13 @@ def side(*case: int) -> Side:
     network, result = Tape.record(lambda tape: gradient(tape, *case))
     plan, table = network.entry(result).lower().prepare(), network.parameters()
     plan.forward(table)
+    return Side(lambda: plan.forward(table), arena_bytes(plan))
+
+
+def arena_bytes(plan: Plan) -> int:
+    """What the values of a plan take that pass between its groups."""
     (arena,) = re.findall(r"arena of (\d+) bytes", plan.explain())
-    return Side(lambda: plan.forward(table), int(arena))
+    return int(arena)
 
 
 def cases() -> Iterator[tuple[str, tuple[int, ...]]]:
