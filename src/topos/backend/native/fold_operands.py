@@ -85,7 +85,7 @@ def _is_known(lowering: Lowering, rows: Sequence[int]) -> bool:
             offsets *= opcode.size if is_along or opcode.size <= UNROLLED else 1
             shape = spec.rows[spec.rows[row].operands[0]].shape
         for view in (views[operand] for operand in spec.rows[row].operands if operand in views):
-            if view.row in inside and view != dense(view.row, shape):
+            if view.row in inside and (view != dense(view.row, shape) or spec.rows[view.row].shape != shape):
                 return False
             if view.shape != shape or view.guards or view.grid is not None or spec.is_selection(view.row):
                 return False
