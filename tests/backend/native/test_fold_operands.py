@@ -204,6 +204,16 @@ def test_what_somebody_else_reads_is_stored() -> None:
     assert WORKED_OUT not in checked(again)
 
 
+def test_a_fold_that_is_read_in_another_shape() -> None:
+    def record(tape: Tape) -> list[Value]:
+        x, y = (tape.parameter(numbers(4, 3, 6, 3, 2)) for _ in range(2))
+        between = (x * y).fold(2, 3, 2, 1, 13).fold(2, 2, 2, 1, 26)
+        return [between.fold(1, 26, 1, 1, 28), (x * y).fold(2, 3, 2, 1, 13).reshape([4, 3, 26]).fold(1, 26, 1, 1, 28)]
+
+    for element in (f32, f64, bf16):
+        checked(record, element)
+
+
 @pytest.mark.parametrize("shown", ["reshape", "permute", "narrow"])
 def test_a_result_in_another_form_is_stored(shown: str) -> None:
     forms: dict[str, Callable[[Value], Value]] = {
