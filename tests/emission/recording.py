@@ -20,19 +20,20 @@ from topos.engine.interpreter import execute
 
 INTERPRETED = [formula for formula in RAISES if not formula.startswith("BATCH_NORM")]
 """What the reference interpreter of StableHLO runs where it is raised."""
-FINITE = [formula for formula in RAISES if formula.startswith("WINDOW_PRODUCT")]
-"""What has other products of zero and an infinity where it is raised: with padding, or without it."""
+CONVOLUTIONS = [formula for formula in RAISES if formula.startswith("WINDOW_PRODUCT")]
+"""What has other products of zero and an infinity where it is raised: with padding, or without it. And what the
+reference interpreter adds up in `bf16` then, whatever the text says."""
 COARSEST = ("bfloat16", "float32", "float64")
 
 
 class Emitted(NamedTuple):
     """A module, what it takes, and what each of its results should be, with the label of its node.
 
-    `plain` is the module with compositions where the reference interpreter has no operation. Where sources are not
-    finite, both have them for convolutions, and `raised` is what the plan emits. `refused` says why there is none at
-    all, `untried` why there are no numbers for it. `coarsest` is the dtype of its nodes that holds the fewest digits,
-    `work` how many numbers they have, products counted by their terms; `is_subnormal` whether a source holds numbers
-    below the normal ones. `owner` is whoever ran it.
+    `plain` is the module with compositions where the reference interpreter has no operation, or another one. Where
+    sources are not finite, both have them for convolutions, and `raised` is what the plan emits. `refused` says why
+    there is none at all, `untried` why there are no numbers for it. `coarsest` is the dtype of its nodes that holds the
+    fewest digits, `work` how many numbers they have, products counted by their terms; `is_subnormal` whether a source
+    holds numbers below the normal ones. `owner` is whoever ran it.
     """
 
     text: str = ""
@@ -54,11 +55,18 @@ def emitted(plan: Plan, values: dict[int, Tensor], text: str, plain: str) -> Emi
     execute(plan._steps, held, None)
     given = [_given(plan, row, values[row]) for row, _ in arguments(plan._spec, plan._rows)]
     expected = [(plan._spec.label(row), _dense(plan, row, held[row])) for row in outputs(plan.entry)]
-    dtypes = {plan._spec.element_of(row).dtype.name for row in plan._rows}
-    coarsest = next(name for name in COARSEST if name in dtypes)
+    coarsest = next(name for name in COARSEST if name in _dtypes(plan))
     work = sum(_work(plan, row) for row in plan._rows)
     subnormal = any(_is_subnormal(_dense(plan, row, tensor)) for row, tensor in values.items() if tensor.ids is None)
     return Emitted(text, plain, given, expected, coarsest=coarsest, work=work, is_subnormal=subnormal)
+
+
+def _dtypes(plan: Plan) -> set[str]:
+    return {plan._spec.element_of(row).dtype.name for row in plan._rows}
+
+
+def _raised(formulas: Sequence[str], with_convolutions: bool) -> list[str]:
+    return [one for one in formulas if with_convolutions or one not in CONVOLUTIONS]
 
 
 def noted(
@@ -73,8 +81,9 @@ def noted(
         raised = emit()
         if not _is_new(raised, seen):
             return None
-        left = () if all(map(_is_finite, values.values())) else FINITE
-        text, plain = (emit(raises=[one for one in some if one not in left]) for some in (RAISES, INTERPRETED))
+        finite = all(map(_is_finite, values.values()))
+        text = emit(raises=_raised(RAISES, finite))
+        plain = emit(raises=_raised(INTERPRETED, finite and COARSEST[0] not in _dtypes(plan)))
     except Exception as error:
         return partial(Emitted, refused=f"{type(error).__name__}: {error}")
     held = values | {row: _copy(plan, row, values[row]) for row, _ in arguments(plan._spec, plan._rows)}

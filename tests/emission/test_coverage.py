@@ -58,7 +58,7 @@ def checked(checks: Checks, folder: str, file: Path, **limits: int) -> Counter[s
             checks.counts.update(found)
     checks.finish()
     print(f"{folder}: {', '.join(f'{count} {what}' for what, count in checks.counts.items())}")
-    assert checks.wrong == []
+    assert not checks.wrong, "\n".join(checks.wrong)
     assert checks.counts["tests"], told
     return checks.counts
 
