@@ -25,7 +25,9 @@ FOREIGN = re.compile(r"f64|bf16|stablehlo\.(sine|cosine|power|reduce_window)\b")
 """What is left out of what IREE runs: it has no functions of `f64`, links `bf16` on some processors alone, does
 not take every pool, and is wrong in the others (docs/emission.md)."""
 ORDERED = re.compile(
-    r"test_(c21_fused_multiply|c30_long_sums|c31_large_terms|c32_broadcast_views)|test_instructions.py::test_shapes\[long-f64\]"
+    r"test_(c21_fused_multiply|c30_long_sums|c31_large_terms|c32_broadcast_views)"
+    r"|test_instructions.py::test_shapes\[long-f64\]"
+    r"|test_prologues.py::test_every_kind_and_layout_has_the_bits_of_the_stored_operand\[.*-f64\]"
 )
 """Tests whose numbers show in which order a sum is made, or where it overflows: the interpreter and IREE have orders of
 their own, so these are verified there, and compared with what XLA answers alone."""
