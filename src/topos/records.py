@@ -1,7 +1,8 @@
 """`NamedTuple`, which is `typing`'s to whoever reads a program, and is made in half of its time.
 
-topos is written in more than a hundred of them, half of which a first run needs. `typing` compiles the annotation of
-every field to check that it is a type: here annotations stay the texts that they are, and `collections` makes the rest.
+The stages below the neural tier are written in a hundred of them, half of which a first run needs. `typing` compiles
+the annotation of every field to check that it is a type: here annotations stay the texts that they are, and
+`collections` makes the rest.
 """
 
 from __future__ import annotations

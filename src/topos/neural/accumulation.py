@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from topos.errors import KinshipError
 from topos.graph import Adjoints, Tape, Value
 from topos.neural.rule import live_pairs, widest, working
-from topos.records import NamedTuple
 
 
 class Accumulation(NamedTuple):

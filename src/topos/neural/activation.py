@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
+from typing import NamedTuple
 
 from topos.errors import SettingError
 from topos.graph import Value
 from topos.neural.limits import expect_number
 from topos.neural.module import Module
-from topos.records import NamedTuple
 
 
 class _Kind(NamedTuple):

@@ -7,13 +7,12 @@ whomever it was written; a file whose names are others is renamed as any dict is
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from topos.engine import State
 from topos.errors import CheckpointError
 from topos.graph import Field, Network, Parameters, Symbol
 from topos.neural.module import Module
-from topos.records import NamedTuple
 from topos.storage import TensorFile
 from topos.tensor import Tensor
 

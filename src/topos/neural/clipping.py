@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from operator import add
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from topos.element import Element
 from topos.errors import KinshipError
@@ -13,7 +13,6 @@ from topos.graph import Adjoints, Parameters, Value
 from topos.neural.limits import expect_positive
 from topos.neural.plans import computed
 from topos.neural.rule import live_pairs, widest
-from topos.records import NamedTuple
 from topos.tensor import Tensor
 
 Gradients = TypeVar("Gradients", Parameters, Adjoints)

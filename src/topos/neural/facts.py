@@ -12,14 +12,13 @@ import struct
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from topos.element import bf16, f32, f64
 from topos.graph import Symbol
 from topos.neural.pure import around, has_plain_spaces, is_as_made, is_pure, names_of
-from topos.records import NamedTuple
 
 if TYPE_CHECKING:
     from topos.neural.optimizer import Optimizer

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from topos.errors import KinshipError
 from topos.graph import Adjoints, Parameters, Symbol, Tape
 from topos.neural.planned_step import planned_step
 from topos.neural.recorded_step import recorded_step
 from topos.neural.table_step import TableStep
-from topos.records import NamedTuple
 from topos.tensor import Tensor
 
 Numbers = Mapping[str, Any]

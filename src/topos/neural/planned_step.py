@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, KeysView, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from topos.element import Element
 from topos.errors import KinshipError
@@ -12,7 +12,6 @@ from topos.neural.facts import facts_of
 from topos.neural.plans import computed
 from topos.neural.rule import rate_in, stepped, working
 from topos.neural.table_step import Kept
-from topos.records import NamedTuple
 from topos.tensor import Tensor
 
 if TYPE_CHECKING:

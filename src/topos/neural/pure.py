@@ -8,10 +8,9 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 from types import BuiltinFunctionType, CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from topos.op import concat, einsum, stack, where
-from topos.records import NamedTuple
 from topos.shape import Shape
 from topos.tensor import Tensor
 

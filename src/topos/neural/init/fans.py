@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from topos.errors import SettingError, ShapeError
 from topos.neural.init.seeded import Array, Draw, Seeded
 from topos.neural.limits import expect_number
 from topos.neural.stream import Stream, expect_seed
-from topos.records import NamedTuple
 from topos.shape import Shape
 
 
