@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from topos.emission.xla.children import of_script
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 TOPOS = [sys.executable, "-m", "topos", "launch"]
 TWICE_TWO = [*TOPOS, "--processes", "2", "--devices", "2"]
@@ -64,6 +66,23 @@ def gone(pids: list[int], within_s: float = 10) -> bool:
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("extra")]
 posix = pytest.mark.skipif(not hasattr(os, "killpg") or not Path("/proc/self/stat").exists(), reason="reads /proc")
+
+
+GLOO = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+
+
+@pytest.mark.parametrize(
+    ("lines", "own"),
+    [
+        ([GLOO, "one", "", "two"], ["one", "", "two"]),
+        ([GLOO + GLOO, "", "one", ""], ["one", ""]),
+        ([GLOO, GLOO, "", "one"], ["", "one"]),
+        ([GLOO + GLOO, "one", "", "two"], ["one", "", "two"]),
+        (["", "one"], ["", "one"]),
+    ],
+)
+def test_what_gloo_says_is_left_out(lines: list[str], own: list[str]) -> None:
+    assert [*of_script(f"{line}\n" for line in lines)] == [f"{line}\n" for line in own]
 
 
 def test_two_processes_of_two_devices_gather_their_results(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import IO
 
@@ -72,9 +72,25 @@ class Child:
 
     def _pass_on(self, source: IO[str], sink: IO[str]) -> None:
         head = f"[{self.rank}] " if self._total > 1 else ""
-        for line in source:
-            if any(said in line for said in _GLOO):
-                continue
+        for line in of_script(source):
             self._last.append(line.rstrip())
             sink.write(f"{head}{line.rstrip()}\n")
             sink.flush()
+
+
+def of_script(lines: Iterable[str]) -> Iterator[str]:
+    """The lines without gloo's.
+
+    It writes what it says and the end of the line one after the other, from several threads: of two that say something
+    at once, both stand in one line, and an empty one follows.
+    """
+    left = 0  # ends of lines that are still to come
+    for line in lines:
+        said = max(line.count(words) for words in _GLOO)
+        if said:
+            left += said - 1
+        elif left and not line.strip():
+            left -= 1
+        else:
+            left = 0
+            yield line
