@@ -7,7 +7,9 @@ least time of each counts. Few images are cut against windows that are stored, m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -26,8 +28,9 @@ class Side(NamedTuple):
     arena_bytes: int
 
 
-def gradient(tape: Tape, images: int, extent: int, channels: int, size: int) -> Any:
+def gradient(tape: Tape, case: tuple[int, ...]) -> Any:
     """The gradient of some images by a convolution of as many channels, padded so that it keeps their extent."""
+    images, extent, channels, size = case
     slopes = tape.input(numbers(images * extent * extent, channels))
     kernel = tape.parameter(numbers(channels, channels * size * size))
     windows = (slopes @ kernel).reshape([images, extent, extent, channels, size, size]).permute([0, 3, 1, 4, 2, 5])
@@ -36,10 +39,10 @@ def gradient(tape: Tape, images: int, extent: int, channels: int, size: int) -> 
     return folded.narrow(3, pad, extent).narrow(2, pad, extent) * 0.5
 
 
-def side(*case: int) -> Side:
-    """The case as the limits have it."""
-    network, result = Tape.record(lambda tape: gradient(tape, *case))
-    plan, table = network.entry(result).lower().prepare(), network.parameters()
+def side(record: Callable[[Tape], Any]) -> Side:
+    """A program's plan as the limits have it."""
+    network, results = Tape.record(record)
+    plan, table = network.entry(results).lower().prepare(), network.parameters()
     plan.forward(table)
     return Side(lambda: plan.forward(table), arena_bytes(plan))
 
@@ -58,18 +61,22 @@ def cases() -> Iterator[tuple[str, tuple[int, ...]]]:
             yield name, (images, extent, channels, size)
 
 
+def compare(name: str, record: Callable[[Tape], Any], without: AbstractContextManager[Any], seconds: float) -> None:
+    """Prints a line: a program as it is made, of what it is `without` something that is patched."""
+    own = side(record)
+    with without, patch.dict("os.environ", {"TOPOS_CACHE": ""}):  # what is in the cache was put together otherwise
+        other = side(record)
+    with_it, without_it = least_s((own.call, other.call), seconds)
+    told = f"{with_it * 1e3:8.3f} ms of {without_it * 1e3:8.3f}: {with_it / without_it:.2f}"
+    arenas = f"{own.arena_bytes / 2**20:7.2f} MiB of {other.arena_bytes / 2**20:7.2f}"
+    print(f"{name:45}{told}  {arenas}", flush=True)
+
+
 def main() -> None:
     """The table."""
+    never = dict.fromkeys(("LARGE_BYTES", "SHARED_BYTES"), 1 << 60)
     for name, case, seconds in asked(__doc__, cases()):
-        banded = side(*case)
-        never = dict.fromkeys(("LARGE_BYTES", "SHARED_BYTES"), 1 << 60)
-        # What is in the cache was put together under other limits.
-        with patch.multiple(cascade_bands, **never), patch.dict("os.environ", {"TOPOS_CACHE": ""}):
-            whole = side(*case)
-        with_it, without = least_s((banded.call, whole.call), seconds)
-        told = f"{with_it * 1e3:8.3f} ms of {without * 1e3:8.3f}: {with_it / without:.2f}"
-        arenas = f"{banded.arena_bytes / 2**20:7.2f} MiB of {whole.arena_bytes / 2**20:7.2f}"
-        print(f"{name:40}{told}  {arenas}", flush=True)
+        compare(name, partial(gradient, case=case), patch.multiple(cascade_bands, **never), seconds)
 
 
 if __name__ == "__main__":
