@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ pytest.importorskip("llvmlite")
 import topos
 from topos import Element, Plan, Tape, Value, bf16, f32, f64
 from topos.backend.native import cascade_block, cascades, executable
-from topos.backend.native.emission import optimised
+from topos.backend.native.emission import CompilationError, optimised
 from topos.backend.native.llvm import ask
 from topos.backend.native.target import current
 from topos.testing import assert_same_bits
@@ -121,6 +121,26 @@ def test_bits(record: Record, element: Element, in_turn: bool, monkeypatch: pyte
         case.plan.advance(state, {"x": numbers}, steps=STEPS)
         case.by_hand(by_hand, numbers)
     assert_same_bits(state, by_hand)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_does_not_compile_is_told_once_and_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(text: str, target: object) -> NoReturn:
+        asked.append(text)
+        raise CompilationError("LLVM refuses it")
+
+    asked: list[str] = []
+    case = Case(scalar)
+    state, by_hand, numbers = case.network.state(), case.network.state(), np.float32([0.5, 1.0, 0.25])
+    monkeypatch.setattr(executable, "compiled", refuse)
+    with pytest.warns(RuntimeWarning, match="many steps run kernel by kernel: LLVM refuses it"):
+        first = case.plan.advance(state, {"x": numbers}, steps=3)
+    assert_same_bits(first.of(case.results), case.by_hand(by_hand, numbers))
+    again = case.plan.advance(state, {"x": numbers}, steps=3)
+    assert_same_bits(again.of(case.results), case.by_hand(by_hand, numbers))
+    assert_same_bits(state, by_hand)
+    assert asked == [case.text]
+    assert "native" in case.plan.explain()
 
 
 def staged(tape: Tape) -> tuple[list[Value], Carry]:

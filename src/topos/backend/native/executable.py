@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from topos.backend.native.compiler import Library, compiled
+from topos.backend.native.emission import CompilationError
 from topos.backend.native.entering import enter
 from topos.backend.native.manifest import Manifest
 from topos.backend.native.pool import pool
@@ -72,6 +74,7 @@ class Executable(NativeCode):
         packable = [start.packable for start in manifest.starts if start.packable is not None]
         self._weights = Weights(packable, self._constants, making)
         self._tables: list[Table] = []
+        self._repeated = manifest.repeated
         self._repeating: Library | None = None
         self._steps = 0  # asked for so far, several at once
         self._together = 1  # steps that one native call takes: about `INTERRUPTIBLE_S` of them
@@ -162,16 +165,21 @@ class Executable(NativeCode):
     def _series(self, table: Table, steps: int) -> Series:
         table.repeats = True
         self._steps += steps
-        if self.manifest.repeated and self._steps >= WORTH_STEPS:
+        if self._repeated and self._steps >= WORTH_STEPS:
             table.words[OWN] = self._own()
         values = self._results.series(table.words, table.strides - FIRST_BUFFER, steps)
         values.update({row: self._filled(row, (steps,)) for row in self._results.known})
         return values
 
     def _own(self) -> int:
-        """Where the function is that runs the steps of this program alone."""
+        """Where the function is that runs the steps of this program alone; 0 where LLVM refuses it."""
         if self._repeating is None:
-            self._repeating = compiled(self.manifest.repeated, self.library.target if self.library else None)
+            try:
+                self._repeating = compiled(self._repeated, self.library.target if self.library else None)
+            except CompilationError as error:  # a fault of ours: its kernels one after another have the same bits
+                self._repeated = ""
+                warnings.warn(f"many steps run kernel by kernel: {error}", RuntimeWarning, 2)
+                return 0
         (address,) = self._repeating.addresses.values()
         return address
 
