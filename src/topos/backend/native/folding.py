@@ -85,8 +85,11 @@ def columns_of(view: View, width: int, offsets: Sequence[int]) -> Columns | None
 
 
 def in_memory(view: View) -> list[int] | None:
-    """The axes of a view longer than 1, the farthest steps first; `None` where they are not its whole buffer."""
-    if view.offset or view.guards or view.grid is not None:
+    """The axes of a view longer than 1, the farthest steps first; `None` where they are not its whole buffer.
+
+    An axis of no places is neither: where there are no numbers, there is no order to keep.
+    """
+    if view.offset or view.guards or view.grid is not None or not view.shape.volume:
         return None
     axes = sorted((axis for axis, extent in enumerate(view.shape) if extent > 1), key=lambda axis: -view.strides[axis])
     steps = dense_strides([view.shape[axis] for axis in axes])
