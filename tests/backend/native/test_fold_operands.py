@@ -214,6 +214,29 @@ def test_a_fold_that_is_read_in_another_shape() -> None:
         checked(record, element)
 
 
+def test_windows_of_windows_along_one_axis_are_not_all_written_out() -> None:
+    def record(tape: Tape) -> list[Value]:
+        x = tape.parameter(numbers(3, 40, 40))
+        return [(x * 0.5).fold(0, 40, 1, 1, 42).fold(0, 40, 1, 1, 81)]
+
+    told = checked(record)
+    assert WORKED_OUT in told and "2 kernels" in told
+
+
+@ELEMENTS
+@pytest.mark.parametrize("shape", [(0, 1, 3, 1, 17), (2, 3, 2, 0, 40), (0, 3, 2, 40), (1, 0, 3, 2, 40)], ids=str)
+def test_folds_of_nothing(shape: tuple[int, ...], element: Element) -> None:
+    for axis in range(len(shape) - 1):
+        if 0 in shape[axis : axis + 2]:
+            continue
+
+        def record(tape: Tape, axis: int = axis) -> list[Value]:
+            size, extent = shape[axis + 1], shape[axis] * 3 - 3 + shape[axis + 1]
+            return [tape.parameter(np.zeros(shape)).relu().fold(axis, size, 3, 1, extent)]
+
+        assert checked(record, element).splitlines()[-1].startswith("native: ")
+
+
 @pytest.mark.parametrize("shown", ["reshape", "permute", "narrow"])
 def test_a_result_in_another_form_is_stored(shown: str) -> None:
     forms: dict[str, Callable[[Value], Value]] = {

@@ -13,7 +13,7 @@ from topos.backend.native.costs import lanes_up_to, weight
 from topos.backend.native.evaluator import Evaluator
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import lanes_for
-from topos.backend.native.near import UNROLLED, Numbers, counted_shortly
+from topos.backend.native.near import UNROLLED, Numbers, along_lanes, counted_shortly, lanes_axis
 from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
 from topos.backend.native.reads import Place
@@ -51,7 +51,7 @@ def fold_lines(lowering: Lowering, group: Group, target: Target) -> Call:
     row, stored = group.rows[-1], lowering.views[group.rows[-1]]
     folds = [each for each in group.rows if isinstance(lowering.spec.rows[each].opcode, Fold)]
     shape, (steps, *maps) = _merged(lowering, group, folds)
-    axis = max((at for at, extent in enumerate(shape) if extent > 1), default=0)
+    axis = lanes_axis(shape)
     lanes = lanes_up_to(lanes_for(lowering, group, target), shape[axis])
     step = _step(lowering, folds, axis)
     active = lanes // step * step
@@ -99,13 +99,8 @@ def _merged(lowering: Lowering, group: Group, folds: Sequence[int]) -> tuple[lis
 
 def _step(lowering: Lowering, folds: Sequence[int], axis: int) -> int:
     """How far places lie apart whose windows are neighbours, along an axis of the result."""
-    step = 1
-    for opcode in (_opcode(lowering, fold) for fold in reversed(folds)):
-        if opcode.axis == axis:
-            step *= opcode.step
-        elif opcode.axis < axis:
-            axis += 1
-    return step
+    opcodes = (_opcode(lowering, fold) for fold in reversed(folds))
+    return prod(opcode.step for opcode, is_along in along_lanes(opcodes, axis) if is_along)
 
 
 def _opcode(lowering: Lowering, fold: int) -> Fold:

@@ -11,11 +11,11 @@ from math import prod
 
 from topos.backend.native.costs import is_dear
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.near import UNROLLED
+from topos.backend.native.near import UNROLLED, along_lanes, lanes_axis
 from topos.backend.native.views import dense
 from topos.op import Cast, Elementwise, Fold
 
-MOST_WRITTEN_OUT = 1 << 10
+MOST_WRITTEN_OUT = 1 << 9
 """Rows times offsets of the windows, which are written one by one: of more, the text takes too long to compile."""
 WHY = "its windows are worked out where they are folded"
 
@@ -77,16 +77,17 @@ def _before(lowering: Lowering, groups: Sequence[Group], at: int, operands: Sequ
 
 def _is_known(lowering: Lowering, rows: Sequence[int]) -> bool:
     """Whether all is read at the places where it stands, or as numbers in memory, and not too much is written out."""
-    spec, views, inside, offsets = lowering.spec, lowering.views, set(rows), 1
+    spec, views, inside = lowering.spec, lowering.views, set(rows)
     for row in rows:
-        shape, opcode = spec.rows[row].shape, spec.rows[row].opcode
-        if isinstance(opcode, Fold):
-            is_along = prod(shape[opcode.axis + 1 :]) == 1
-            offsets *= opcode.size if is_along or opcode.size <= UNROLLED else 1
+        shape = spec.rows[row].shape
+        if isinstance(spec.rows[row].opcode, Fold):
             shape = spec.rows[spec.rows[row].operands[0]].shape
         for view in (views[operand] for operand in spec.rows[row].operands if operand in views):
             if view.row in inside and (view != dense(view.row, shape) or spec.rows[view.row].shape != shape):
                 return False
             if view.shape != shape or view.guards or view.grid is not None or spec.is_selection(view.row):
                 return False
+    opcodes, lanes = (spec.rows[row].opcode for row in reversed(rows)), lanes_axis(spec.rows[rows[-1]].shape)
+    folds = along_lanes((opcode for opcode in opcodes if isinstance(opcode, Fold)), lanes)
+    offsets = prod(fold.size for fold, is_along in folds if is_along or fold.size <= UNROLLED)
     return offsets * len(rows) <= MOST_WRITTEN_OUT

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from topos.backend.native.nest import Frame
 from topos.backend.native.registers import INT32, INT64, TRUTH, Integer, Operand, listed, vector, written
 from topos.backend.native.vocabulary import Lanes
+from topos.op import Fold
 
 MOST_NEAR = 4
 """Registers that hold what the windows of neighbouring places hold."""
@@ -14,6 +15,18 @@ SHORT = 1 << 29
 """Places of an axis that are counted in 32 bits."""
 UNROLLED = 16
 """Offsets of a window that are written one by one."""
+
+
+def lanes_axis(shape: Sequence[int]) -> int:
+    """The axis of the lanes: the last one of more than one place."""
+    return max((axis for axis, extent in enumerate(shape) if extent > 1), default=0)
+
+
+def along_lanes(folds: Iterable[Fold], axis: int) -> Iterator[tuple[Fold, bool]]:
+    """Folds of one another, the last one first, and whether each folds the axis of the lanes, of its result, or not."""
+    for fold in folds:
+        yield fold, fold.axis == axis
+        axis += fold.axis < axis
 
 
 def counted(frame: Frame, first: Integer, steps: Sequence[int], limit: int) -> Operand:
