@@ -47,8 +47,6 @@ class Fit(NamedTuple):
     degree: int
     tails: int = 0
     """How many leading coefficients are also given what their rounding to binary64 leaves."""
-    quartic: bool = False
-    """Whether it is given as two monic quadratics, and by itself the scale, which was its last coefficient."""
 
 
 def away_from_zero(function: Real, nearest: str) -> Real:
@@ -116,12 +114,6 @@ def leading_bits(x: mpf, bits: int) -> float:
     return float(mp.floor(x * scale) / scale)
 
 
-def quadratics(coefficients: list[mpf]) -> list[mpf]:
-    """A monic quartic without real roots as two monic quadratics: the coefficients of the one, then of the other."""
-    roots = mp.polyroots([*coefficients, mpf(1)], maxsteps=200, extraprec=200, asc=True)
-    return [c for root in roots if root.imag > 0 for c in (abs(root) ** 2, -2 * root.real)]
-
-
 def nearest_bits(x: mpf, bits: int) -> float:
     """`x` rounded to `bits` bits."""
     scale = mpf(2) ** (bits - mp.frexp(x)[1])
@@ -132,13 +124,10 @@ def fits() -> list[Fit]:
     """Every polynomial of the module."""
     near_zero = away_from_zero
     half_ln2 = mp.log(2) / 2 * mpf("1.002")
-    step = mp.log(2) / 32 * mpf("1.002")
     whole_exp = lambda r: mp.exp(r)  # noqa: E731
     relative_exp = lambda r: mp.exp(-r)  # noqa: E731
-    double_expm1 = near_zero(lambda r: mp.expm1(2 * r) / r, "1e-15")
-    relative_double = near_zero(lambda r: r / mp.expm1(2 * r), "1e-15")
-    step_expm1 = near_zero(lambda r: mp.expm1(r) / r, "1e-15")
-    relative_step = near_zero(lambda r: r / mp.expm1(r), "1e-15")
+    expm1 = near_zero(lambda r: mp.expm1(r) / r, "1e-15")
+    relative_expm1 = near_zero(lambda r: r / mp.expm1(r), "1e-15")
     exponential = near_zero(lambda r: (mp.expm1(r) - r) / r**2, "1e-15")
     square = lambda r: r * r + mpf("1e-30")  # noqa: E731
     cubic = near_zero(lambda r: (mp.expm1(r) - r - r * r / 2) / r**3, "1e-12")
@@ -157,6 +146,9 @@ def fits() -> list[Fit]:
     cosine = near_zero(lambda z: (mp.cos(root(z)) - 1 + z / 2) / z**2, "1e-14")
     relative_sine = lambda z: z + mpf("1e-20")  # noqa: E731
 
+    tangent = near_zero(lambda z: mp.tanh(root(z)) / root(z), "1e-30")
+    relative_tangent = near_zero(lambda z: root(z) / mp.tanh(root(z)), "1e-30")
+
     error_near = near_zero(lambda z: mp.erf(root(z)) / root(z) - 1, "1e-30")
     relative_error = near_zero(lambda z: root(z) / mp.erf(root(z)), "1e-30")
     unfold = lambda t: 2 * (1 + t) / (1 - t)  # noqa: E731
@@ -165,15 +157,13 @@ def fits() -> list[Fit]:
     third = -mpf(1) / 3
 
     exp_text = "exp(r) = 1 + r + r^2 * p(r) for |r| <= ln(2) / 2"
-    quartic_text = "(a + b r + r^2) (c + d r + r^2)"
     log_text = "ln((1 + s) / (1 - s)) = 2 s + s z p(z), z = s^2"
     return [
-        Fit("EXPONENTIAL_F32", f"exp(r) = SCALE {quartic_text} for |r| <= ln(2) / 32", whole_exp, relative_exp,
-            -step, step, 4, quartic=True),
+        Fit("EXPONENTIAL_F32", "exp(r) = p(r) for |r| <= ln(2) / 2", whole_exp, relative_exp, -half_ln2, half_ln2, 7),
         Fit("EXPONENTIAL_F64", exp_text, exponential, square, -half_ln2, half_ln2, 9),
-        Fit("EXPM1_F32", "exp(r) - 1 = r p(r) for |r| <= ln(2) / 32", step_expm1, relative_step, -step, step, 4),
-        Fit("TANH_F32", f"exp(2 r) - 1 = SCALE r {quartic_text} for |r| <= ln(2) / 64", double_expm1, relative_double,
-            -step / 2, step / 2, 4, quartic=True),
+        Fit("EXPM1_F32", "exp(r) - 1 = r p(r) for |r| <= ln(2) / 2", expm1, relative_expm1, -half_ln2, half_ln2, 7),
+        Fit("TANH_F32", "tanh(r) = r p(z), z = r^2, |r| <= ln(2) / 4", tangent, relative_tangent,
+            mpf(0), (half_ln2 / 2) ** 2, 4),
         Fit("EXPM1_F64", "exp(r) = 1 + r + r^2 / 2 + r^3 * p(r)", cubic, relative_cubic, -half_ln2, half_ln2, 9),
         Fit("LOGARITHM_F32", log_text, logarithm, relative_log, mpf(0), largest_square, 4),
         Fit("LOGARITHM_F64", log_text, logarithm, relative_log, mpf(0), largest_square, 6),
@@ -252,20 +242,13 @@ def module_text(report: bool = False) -> str:
     parts.append("\n" + "".join(f"{name} = {value!r}\n" for name, value in constants()))
     for fit in fits():
         coefficients, error = remez(fit)
-        if fit.quartic:
-            scale = coefficients.pop()
-            coefficients = quadratics([c / scale for c in coefficients])
         rounded = [float(c) for c in coefficients]
         parts.append(tuple_text(fit.name, fit.meaning, rounded))
-        if fit.quartic:
-            parts.append(f"{fit.name}_SCALE = {float(scale)!r}\n")
         if fit.tails:
             tails = [float(exact - near) for exact, near in zip(coefficients, rounded, strict=True)][: fit.tails]
             parts.append(tuple_text(f"{fit.name}_TAILS", "and what rounding left of the first coefficients", tails))
         if report:
             sys.stdout.write(f"{fit.name:18} degree {fit.degree:2} weighed error 2^{float(mp.log(error, 2)):.1f}\n")
-    powers = [float(mpf(2) ** (mpf(i) / 16)) for i in range(16)]
-    parts.append(tuple_text("POWERS_OF_TWO", "2^(i/16), i = 0 .. 15", powers))
     heads, tails = power_table()
     parts.append(tuple_text("POWER_LOG_HIGH", "-ln(n / 256), n = 181 .. 436, to a multiple of 2^-42", heads))
     parts.append(tuple_text("POWER_LOG_LOW", "and what that leaves", tails))

@@ -1,75 +1,72 @@
 """`exp`, `expm1` and `tanh`, once each for binary32 and binary64.
 
-All reduce as `x = k ln(2) + r` (Cody and Waite, "Software Manual for the Elementary Functions", chapter 6) and evaluate
-a minimax polynomial in `r`. The binary32 forms work in binary64 and round once: within 0.5005 ulp. Their `k` is a
-multiple of 1/16, so that `|r| <= ln(2) / 32` and four steps do; `2^k` comes from a table of sixteen (Tang,
-"Table-driven implementation of the exponential function", 1989). The binary64 forms have a whole `k`, and take `ln(2)`
-in two parts, so that `r` comes with its own rounding error.
+All reduce as `x = k ln(2) + r` with a whole `k` (Cody and Waite, "Software Manual for the Elementary Functions",
+chapter 6) and evaluate a minimax polynomial in `r`. The binary32 forms work in binary64 and round once: within 0.5007
+ulp. The binary64 forms take `ln(2)` in two parts, so that `r` comes with its own rounding error.
 """
 
 from __future__ import annotations
 
 from topos.element import coefficients as c
-from topos.element.powers import STEP_ROUND, power_of_two_by_steps, steps
 from topos.element.steps import (
+    BIAS,
     ROUND,
+    ROUND_BIASED,
     clamp,
     fast_two_sum,
     in_two_roundings,
     polynomial,
     power_of_two,
-    quadratics,
     scaled,
     two_sum,
 )
 from topos.element.vocabulary import Body, Value, Vocabulary
 
+
 # binary32, through binary64
-EXP_STEPS = steps("exp_steps", c.EXPONENTIAL_F32_SCALE)
-EXPM1_STEPS = steps("expm1_steps", 1.0)
-TANH_STEPS = steps("tanh_steps", 1.0 / c.TANH_F32_SCALE)
+def exp_shifted(m: Vocabulary, x: Value, shifted: Value, add_product: Body = in_two_roundings) -> Value:
+    """`exp(x)` for a binary64 `|x| < 256`, relative error below 2^-34; `shifted` is `x / ln(2) + ROUND`.
 
-
-def exp_stepped(m: Vocabulary, x: Value, shifted: Value, add_product: Body = in_two_roundings) -> Value:
-    """`exp(x)` for a binary64 `|x| <= 128`, relative error below 2^-35; `shifted` is `x / ln(2) + STEP_ROUND`."""
-    r = m.add_exact(x, shifted - STEP_ROUND, -c.LN2_SHORT)
-    return power_of_two_by_steps(m, EXP_STEPS, shifted) * quadratics(c.EXPONENTIAL_F32, r, add_product)
+    The polynomial's exponent and `k` are added, which leaves the rest of its bits alone.
+    """
+    r = m.add_exact(x, shifted - ROUND, -c.LN2_SHORT)
+    return m.real(m.bits(polynomial(c.EXPONENTIAL_F32, r, add_product)) + (m.bits(shifted) << 52))
 
 
 def exp_wide(m: Vocabulary, x: Value) -> Value:
     """`exp(x)` for a binary64 `|x| < 256`, relative error below 2^-34: enough for one rounding to binary32."""
-    return exp_stepped(m, x, x * c.LOG2_E + STEP_ROUND)
+    return exp_shifted(m, x, x * c.LOG2_E + ROUND)
 
 
 def exp_f32(m: Vocabulary, x: Value) -> Value:
-    """`exp(x)`, within 0.5005 ulp."""
+    """`exp(x)`, within 0.5007 ulp."""
     wide = m.widen(clamp(m, x, -128.0, 128.0))
-    shifted = m.add_exact(STEP_ROUND, wide, c.LOG2_E_SHORT)
-    return m.narrow(exp_stepped(m, wide, shifted, m.add_product))
+    return m.narrow(exp_shifted(m, wide, m.add_exact(ROUND, wide, c.LOG2_E_SHORT), m.add_product))
 
 
 def expm1_f32(m: Vocabulary, x: Value) -> Value:
-    """`exp(x) - 1`, within 0.5005 ulp; keeps the sign of zero."""
+    """`exp(x) - 1`, within 0.5001 ulp; keeps the sign of zero."""
     wide = m.widen(clamp(m, x, -40.0, 128.0))
-    shifted = m.add_exact(STEP_ROUND, wide, c.LOG2_E_SHORT)
-    r = m.add_exact(wide, shifted - STEP_ROUND, -c.LN2_SHORT)
-    scale = power_of_two_by_steps(m, EXPM1_STEPS, shifted)
+    shifted = m.add_exact(ROUND_BIASED, wide, c.LOG2_E_SHORT)
+    r = m.add_exact(wide, shifted - ROUND_BIASED, -c.LN2_SHORT)
+    scale = power_of_two(m, shifted)
     return m.copysign(m.narrow(scale * (r * polynomial(c.EXPM1_F32, r)) + (scale - 1.0)), x)
 
 
 def tanh_f32(m: Vocabulary, x: Value) -> Value:
-    """`tanh(x) = (e - s) / (e + s)` with `e = exp(2 r)`, `s = 2^-k`, and the sign of `x`; within 0.5001 ulp.
+    """`tanh(x) = ((1 - s) + t (1 + s)) / ((1 + s) + t (1 - s))` with the sign of `x`; within 0.5001 ulp.
 
-    Here `2 |x| = k ln(2) + 2 r`. `e` and `s` are in units of the polynomial's scale; near zero `k = 0`, and `e - s` is
-    that of `exp(2 r) - 1`. One from 12 on.
+    Here `|x| = k ln(2) / 2 + r`, `s = 2^-k` and `t = tanh(r)`: the sum of two angles, with
+    `tanh(k ln(2) / 2) = (1 - s) / (1 + s)`. Near zero `k = 0`, and that is `t`. From 12 on it is one.
     """
     a = m.absolute(x)
     a = m.widen(m.select(a > 12.0, 12.0, a))
-    shifted = m.add_exact(STEP_ROUND, a, -2.0 * c.LOG2_E_SHORT)
-    r = m.add_exact(a, shifted - STEP_ROUND, 0.5 * c.LN2_SHORT)
-    s = power_of_two_by_steps(m, TANH_STEPS, shifted)
-    difference = m.add_product(1.0 / c.TANH_F32_SCALE - s, r, quadratics(c.TANH_F32, r, m.add_product))
-    return m.copysign(m.narrow(difference / m.add_exact(difference, s, 2.0)), x)
+    shifted = m.add_exact(ROUND_BIASED, a, -2.0 * c.LOG2_E_SHORT)
+    r = m.add_exact(a, shifted - ROUND_BIASED, 0.5 * c.LN2_SHORT)
+    s = power_of_two(m, shifted)
+    t = polynomial(c.TANH_F32, r * r, m.add_product) * r
+    more, less = 1.0 + s, 1.0 - s
+    return m.copysign(m.narrow(m.add_product(less, more, t) / m.add_product(more, less, t)), x)
 
 
 # binary64
@@ -116,7 +113,7 @@ def expm1_f64(m: Vocabulary, x: Value) -> Value:
     """
     shifted, r, rest = reduced(clamp(m, x, -40.0, 710.0))
     head, tail = expm1_reduced(m, r, rest)
-    scale = power_of_two(m, shifted - 8.0)
+    scale = power_of_two(m, shifted + (BIAS - 8.0))
     base, base_error = two_sum(scale, -0.00390625)
     total, error = two_sum(base, scale * head)
     y = (total + ((error + base_error) + scale * tail)) * 256.0
@@ -132,7 +129,7 @@ def tanh_f64(m: Vocabulary, x: Value) -> Value:
     a = m.select(a > 20.0, 20.0, a)
     shifted, r, rest = reduced(a + a)
     head, tail = expm1_reduced(m, r, rest)
-    scale = power_of_two(m, shifted)
+    scale = power_of_two(m, shifted + BIAS)
     t, error = fast_two_sum(scale - 1.0, scale * head)
     t, t_low = fast_two_sum(t, error + scale * tail)
     divisor, divisor_error = two_sum(t, 2.0)

@@ -11,6 +11,10 @@ INFINITY = float("inf")
 NAN = float("nan")
 ROUND = 6755399441055744.0
 """1.5 * 2^52: `(x + ROUND) - ROUND` is `x` rounded to an integer, and the low bits of `x + ROUND` are that integer."""
+BIAS = 1023.0
+"""What binary64 adds to an exponent."""
+ROUND_BIASED = ROUND + BIAS
+"""As `ROUND`, for numbers that become exponents."""
 ROUND_BITS = 0x4338000000000000
 """The bits of `ROUND`."""
 TWO_52 = 4503599627370496.0
@@ -21,18 +25,12 @@ def in_two_roundings(addend: Value, left: Value, right: Value) -> Value:
     return left * right + addend
 
 
-def polynomial(coefficients: tuple[float, ...], x: Value) -> Value:
-    """`c[0] + c[1] x + c[2] x^2 + ...` by Horner's rule, two roundings a step."""
-    total = x * coefficients[-1] + coefficients[-2]
+def polynomial(coefficients: tuple[float, ...], x: Value, add_product: Body = in_two_roundings) -> Value:
+    """`c[0] + c[1] x + c[2] x^2 + ...` by Horner's rule, two roundings a step, or one where `add_product` has one."""
+    total = add_product(coefficients[-2], x, coefficients[-1])
     for coefficient in coefficients[-3::-1]:
-        total = total * x + coefficient
+        total = add_product(coefficient, total, x)
     return total
-
-
-def quadratics(coefficients: tuple[float, ...], x: Value, add_product: Body = in_two_roundings) -> Value:
-    """`(c[0] + c[1] x + x^2) (c[2] + c[3] x + x^2)`."""
-    a, b, c, d = coefficients
-    return add_product(a, x + b, x) * add_product(c, x + d, x)
 
 
 def fast_two_sum(large: Value, small: Value) -> tuple[Value, Value]:
@@ -55,8 +53,8 @@ def clamp(m: Vocabulary, x: Value, low: float, high: float) -> Value:
 
 
 def power_of_two(m: Vocabulary, shifted: Value) -> Value:
-    """`2^k` in binary64 from `shifted = k + ROUND`, for `-1022 <= k <= 1023`."""
-    return m.real((m.bits(shifted) + 1023) << 52)
+    """`2^k` in binary64 from `shifted = k + ROUND_BIASED`, for `-1022 <= k <= 1023`."""
+    return m.real(m.bits(shifted) << 52)
 
 
 def scaled(m: Vocabulary, y: Value, shifted: Value) -> Value:

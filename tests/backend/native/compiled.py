@@ -29,9 +29,7 @@ def host() -> Target:
     """This machine."""
     width = 64 if HOST_FEATURES.get("avx512f") else 32 if HOST_FEATURES.get("avx2") else 16
     fused = bool(HOST_FEATURES.get("fma")) or "aarch64" in llvm.get_process_triple()
-    return Target(
-        llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), width, fused, bool(HOST_FEATURES.get("avx2"))
-    )
+    return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), width, fused)
 
 
 def targets() -> list[Target]:
@@ -40,8 +38,8 @@ def targets() -> list[Target]:
     if "x86_64" in llvm.get_process_triple():
         named = [
             Target("x86-64", "", 16, False),
-            Target("x86-64-v3", "", 32, True, True),
-            Target("x86-64-v4", "", 64, True, True),
+            Target("x86-64-v3", "", 32, True),
+            Target("x86-64-v4", "", 64, True),
         ]
         found += [target for target in named if all(HOST_FEATURES.get(feature) for feature in NEEDED[target.cpu])]
     return found

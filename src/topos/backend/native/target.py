@@ -31,16 +31,6 @@ define void @probe(ptr %a) {
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
 """
 
-# What only AVX2 does in registers of 256 bits.
-_AVX2_PROBE = """
-define void @probe(ptr %a) {
-  %x = load <8 x i32>, ptr %a, align 32
-  %y = mul <8 x i32> %x, %x
-  store <8 x i32> %y, ptr %a, align 32
-  ret void
-}
-"""
-
 # What tells a processor that LLVM knows: every x86 that runs 64-bit code has these registers in 32-bit code too.
 _KNOWN_PROBE = """
 define void @probe(ptr %a) {
@@ -59,7 +49,6 @@ class Target(NamedTuple):
     features: str
     vector_bytes: int
     has_fma: bool
-    has_avx2: bool = False
 
     @property
     def registers(self) -> int:
@@ -141,7 +130,7 @@ def _probed(cpu: str, has: dict[str, bool], masked: bool) -> Target:
     width = 64 if "zmm" in assembly else 32 if "ymm" in assembly else 16
     if width == 16 and not has_fma:
         width = _width_without_fma(cpu, features)
-    return Target(cpu, features, width, has_fma, "ymm" in ask(lambda: _assembly(cpu, features, _AVX2_PROBE)))
+    return Target(cpu, features, width, has_fma)
 
 
 def _width_without_fma(cpu: str, features: str) -> int:
