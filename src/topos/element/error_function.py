@@ -17,8 +17,9 @@ def erf_f32(m: Vocabulary, x: Value) -> Value:
     a = m.absolute(m.widen(x))
     a = m.select(a > 4.0, 4.0, a)
     z = a * a
-    near = a * polynomial(c.ERROR_NEAR_F32, z) + a
-    far = 1.0 - exp_wide(m, -z) * polynomial(c.ERROR_FAR_F32, (a - 2.0) / (a + 2.0))
+    near = m.add_product(a, a, polynomial(c.ERROR_NEAR_F32, z, m.add_product))
+    scaled_complement = polynomial(c.ERROR_FAR_F32, (a - 2.0) / (a + 2.0), m.add_product)
+    far = m.add_product(1.0, -exp_wide(m, -z, m.add_product), scaled_complement)
     return m.copysign(m.narrow(m.select(a < 1.0, near, far)), x)
 
 
@@ -26,7 +27,7 @@ def erf_derivative_f32(m: Vocabulary, x: Value) -> Value:
     """`2 / sqrt(pi) * exp(-x^2)`, within 0.5007 ulp; the square of a binary32 is exact in binary64."""
     a = m.absolute(m.widen(x))
     a = m.select(a > 16.0, 16.0, a)
-    return m.narrow(exp_wide(m, -(a * a)) * c.TWO_OVER_ROOT_PI)
+    return m.narrow(exp_wide(m, -(a * a), m.add_product) * c.TWO_OVER_ROOT_PI)
 
 
 def erf_f64(m: Vocabulary, x: Value) -> Value:

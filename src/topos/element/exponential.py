@@ -33,9 +33,9 @@ def exp_shifted(m: Vocabulary, x: Value, shifted: Value, add_product: Body = in_
     return m.real(m.bits(polynomial(c.EXPONENTIAL_F32, r, add_product)) + (m.bits(shifted) << 52))
 
 
-def exp_wide(m: Vocabulary, x: Value) -> Value:
+def exp_wide(m: Vocabulary, x: Value, add_product: Body = in_two_roundings) -> Value:
     """`exp(x)` for a binary64 `|x| < 256`, relative error below 2^-34: enough for one rounding to binary32."""
-    return exp_shifted(m, x, x * c.LOG2_E + ROUND)
+    return exp_shifted(m, x, x * c.LOG2_E + ROUND, add_product)
 
 
 def exp_f32(m: Vocabulary, x: Value) -> Value:
@@ -50,7 +50,7 @@ def expm1_f32(m: Vocabulary, x: Value) -> Value:
     shifted = m.add_exact(ROUND_BIASED, wide, c.LOG2_E_SHORT)
     r = m.add_exact(wide, shifted - ROUND_BIASED, -c.LN2_SHORT)
     scale = power_of_two(m, shifted)
-    return m.copysign(m.narrow(scale * (r * polynomial(c.EXPM1_F32, r)) + (scale - 1.0)), x)
+    return m.copysign(m.narrow(m.add_product(scale - 1.0, scale, r * polynomial(c.EXPM1_F32, r, m.add_product))), x)
 
 
 def tanh_f32(m: Vocabulary, x: Value) -> Value:

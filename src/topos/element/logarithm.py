@@ -9,8 +9,8 @@ terms `k ln(2) + f - f^2/2` are summed with their rounding errors, using `ln(m) 
 from __future__ import annotations
 
 from topos.element import coefficients as c
-from topos.element.steps import INFINITY, NAN, ROUND, ROUND_BITS, fast_two_sum, polynomial
-from topos.element.vocabulary import Value, Vocabulary
+from topos.element.steps import INFINITY, NAN, ROUND, ROUND_BITS, fast_two_sum, in_two_roundings, polynomial
+from topos.element.vocabulary import Body, Value, Vocabulary
 
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 """The bits of `sqrt(1/2)` in binary64."""
@@ -33,18 +33,20 @@ def edges(m: Vocabulary, y: Value, x: Value, zero: float) -> Value:
     return m.select(x == zero, -INFINITY, y)
 
 
-def log_wide(f: Value, k: Value, terms: tuple[float, ...], tail: Value | None = None) -> Value:
+def log_wide(
+    f: Value, k: Value, terms: tuple[float, ...], tail: Value | None = None, add_product: Body = in_two_roundings
+) -> Value:
     """`k ln(2) + ln(1 + f) + tail` in plain binary64."""
     s = f / (f + 2.0)
     z = s * s
-    y = s * z * polynomial(terms, z) + (s + s)
+    y = add_product(s + s, s * z, polynomial(terms, z, add_product))
     return k * c.LN2 + (y if tail is None else y + tail)
 
 
 def ln_f32(m: Vocabulary, x: Value) -> Value:
     """`ln(x)`, within 0.5001 ulp."""
     k, f, _ = parts(m, m.widen(x))
-    return edges(m, m.narrow(log_wide(f, k, c.LOGARITHM_F32)), x, 0.0)
+    return edges(m, m.narrow(log_wide(f, k, c.LOGARITHM_F32, add_product=m.add_product)), x, 0.0)
 
 
 def log1p_f32(m: Vocabulary, x: Value) -> Value:
@@ -52,7 +54,7 @@ def log1p_f32(m: Vocabulary, x: Value) -> Value:
     wide = m.widen(x)
     u = wide + 1.0
     k, f, _ = parts(m, u)
-    y = m.narrow(log_wide(f, k, c.LOGARITHM_F32, (wide - (u - 1.0)) / u))
+    y = m.narrow(log_wide(f, k, c.LOGARITHM_F32, (wide - (u - 1.0)) / u, m.add_product))
     return m.select(x == 0.0, x, edges(m, y, x, -1.0))
 
 

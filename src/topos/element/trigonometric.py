@@ -58,8 +58,8 @@ def split_exponent(m: Vocabulary, a: Value) -> tuple[Value, Value]:
 def turn_wide(m: Vocabulary, r: Value, quadrant: Value) -> Value:
     """The polynomials in plain binary64."""
     z = r * r
-    sine = r * z * polynomial(c.SINE_F32, z) + r
-    cosine = z * z * polynomial(c.COSINE_F32, z) + (z * -0.5 + 1.0)
+    sine = m.add_product(r, r * z, polynomial(c.SINE_F32, z, m.add_product))
+    cosine = m.add_product(m.add_exact(1.0, z, -0.5), z * z, polynomial(c.COSINE_F32, z, m.add_product))
     return turned(m, sine, cosine, quadrant)
 
 
