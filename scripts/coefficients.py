@@ -203,7 +203,7 @@ def constants() -> list[tuple[str, float]]:
         ("LOG2_E", float(1 / ln2)),
         ("LN2", float(ln2)),
         *split("LN2", ln2, 41),
-        ("LN2_SHORT", nearest_bits(ln2, 40)),
+        ("LN2_SHORT", nearest_bits(ln2, 44)),
         ("LOG2_E_SHORT", nearest_bits(1 / ln2, 29)),
         ("TWO_OVER_PI", float(2 / mp.pi)),
         ("HALF_PI", float(half_pi)),
