@@ -204,14 +204,17 @@ def measured(case: Case, threads: int, budget_s: float, size: int, memory_bytes_
     found = times_s(calls, budget_s)
     amount, unit = 2e-9 * task.work, "GFLOP/s"
     if is_read_once:
-        amount, unit = 1e-9 * stored.nbytes, "GB/s"
+        amount, unit = 1e-9 * (stored.nbytes + (left.nbytes if case.columns == 1 else 0)), "GB/s"
     least = [min(mine) for mine in found]
     quartile = [float(np.quantile(mine, 0.25)) for mine in found]
     line = f"{case.name:34}{threads:2}{least[0] * 1e6:11.1f} us{amount / least[0]:8.1f} {unit:8}"
     line += f" numpy{amount / least[1]:8.1f}  ratio{least[1] / least[0]:6.2f} quartiles{quartile[1] / quartile[0]:6.2f}"
     if is_read_once:
         line += f"  of memory {1e9 * amount / least[0] / memory_bytes_per_s:.2f}"
-        line += f"  sum {amount / least[2]:.1f}: {least[2] / least[0]:.2f} quartiles {quartile[2] / quartile[0]:.2f}"
+        # The sum reads the right operand alone; of two vectors, the product reads as much of both.
+        more = 1e9 * amount / stored.nbytes
+        line += f"  sum {amount / more / least[2]:.1f}: {more * least[2] / least[0]:.2f}"
+        line += f" quartiles {more * quartile[2] / quartile[0]:.2f}"
     tiles = "+".join(str(kernel.tiles) for kernel in kernels)
     return f"{line}  compile {compile_s * 1e3:.0f} ms, tiles {tiles}, {explain(task, current())}"
 

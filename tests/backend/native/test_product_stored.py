@@ -19,7 +19,7 @@ from . import product_compiler as compiler  # noqa: E402
 ELEMENTS = {"f32": f32, "f64": f64, "bf16": bf16}
 TARGETS = compiler.supported()
 SHAPES = [(3, 20, 2), (1, 1030, 1), (1, 40, 70), (2, 530, 67), (20, 30, 40), (33, 520, 40), (300, 40, 530)]
-FAR = [(1, 300, 1900), (1, 2300, 600), (3, 700, 800)]
+FAR = [(1, 300, 1900), (1, 2300, 600), (3, 700, 800), (2, 777, 1003), (7, 300, 1900), (8, 1540, 611), (2, 70, 9001)]
 
 
 def check(element: str, target: str, stored: tuple[str, str], shape: tuple[int, int, int], transposed: bool) -> str:

@@ -37,6 +37,8 @@ class Choice(NamedTuple):
     """Pieces of work of that kernel."""
     has_left_lines: bool = False
     """Whether a left operand that is worked out is packed as lines of terms, and not as terms of rows."""
+    abreast: int = 1
+    """Blocks of terms that are read side by side, at most."""
     is_prepacked: bool = False
     """Whether the shared copy has memory of its own, the argument behind the scratch, and stays there."""
 

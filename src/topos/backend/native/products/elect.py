@@ -8,7 +8,7 @@ from functools import lru_cache
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.register_tiles import register_tile, tallest
 from topos.backend.native.products.split import Split, split
-from topos.backend.native.products.streamed import FEW, side
+from topos.backend.native.products.streamed import FEW, chunk_vectors, side
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
@@ -191,8 +191,9 @@ def _long_panels(task: ProductTask, width: int) -> Split:
         runs = ((8, _EIGHTH_BYTES), (4, _FOURTH_BYTES))
     tiles = next((count for count, run in runs if line_bytes >= count * run), 2)
     tiles = 1 if task.batches >= _MANY_PRODUCTS else tiles
-    most = sums // (task.rows * width * task.wide_bytes)
-    return split(vectors, -(-vectors // (tiles * -(-vectors // (tiles * most)))))
+    chunk = chunk_vectors(width * task.wide_bytes)
+    chunks, most = -(-vectors // chunk), sums // (task.rows * chunk * width * task.wide_bytes)
+    return split(chunks, -(-chunks // (tiles * -(-chunks // (tiles * most)))))
 
 
 def _score(task: ProductTask, width: int) -> float:

@@ -150,6 +150,22 @@ class Lanes:
             return narrow
         return [text.let(f"fpext {real} {half} to {self.vector}") for half in narrow]
 
+    @property
+    def opens_pairs(self) -> bool:
+        """Whether two stored numbers in one lane are opened with fewer instructions than one of either."""
+        return self.item == "i16" and self.scalar == "float" and self.width > 1
+
+    def paired(self, text: Text, pointer: str) -> list[str]:
+        """Two vectors of consecutive numbers: the even ones, and the odd ones."""
+        return self._opened(text, text.let(f"load <{self.width} x i32>, ptr {pointer}, align {self.item_bytes}"))
+
+    def unpaired(self, text: Text, even: str, odd: str) -> list[str]:
+        """The numbers of two such vectors in their order."""
+        order = [lane + side for lane in range(self.width) for side in (0, self.width)]
+        halves = order[: self.width], order[self.width :]
+        vectors = f"{self.vector} {even}, {self.vector} {odd}"
+        return [text.let(f"shufflevector {vectors}, {_order(half)}") for half in halves]
+
     # arithmetic
     def fma(self, text: Text, a: str, b: str, c: str) -> str:
         """`a * b + c`, rounded once."""

@@ -7,15 +7,16 @@ from functools import lru_cache
 from typing import Any
 
 from topos.backend.native.kernel import Kernel, named
+from topos.backend.native.products.blockwise import blockwise_choice
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.elect import elect, elect_resumed, elect_stage
 from topos.backend.native.products.epilogue import Epilogue
-from topos.backend.native.products.kind import Kind, kind_of
+from topos.backend.native.products.kind import Kind, Span, kind_of
 from topos.backend.native.products.prepacked import prepacked_choice
 from topos.backend.native.products.regions import Regions
 from topos.backend.native.products.streamed import scratch_bytes
 from topos.backend.native.products.task import ProductTask
-from topos.backend.native.products.terms import block_tasks, is_split, totals_choice
+from topos.backend.native.products.terms import block_tasks, blockwise_form, is_split, room_bytes, totals_choice
 from topos.backend.native.target import Target
 from topos.loading import loaded
 from topos.records import NamedTuple
@@ -98,8 +99,13 @@ def reaches_terms(task: ProductTask, target: Target) -> bool:
 def _split(task: ProductTask, target: Target, epilogue: Epilogue | None) -> list[Kernel]:
     """Products of blocks of terms, and the kernel that adds their totals."""
     kernels: list[Kernel] = []
-    for part, span in block_tasks(task._replace(pointers=epilogue.pointers) if epilogue else task):
-        kernels += _kernels(elect(part, target, is_folded=False), target, None, span=span)
+    plain = task._replace(pointers=epilogue.pointers) if epilogue else task
+    form = blockwise_form(plain) if target.has_fma else None
+    if form:
+        kernels += _kernels(blockwise_choice(*form, target), target, None, span=Span(room_bytes(task), 0, 0, 0))
+    else:
+        for part, span in block_tasks(plain):
+            kernels += _kernels(elect(part, target, is_folded=False), target, None, span=span)
     return [*kernels, *_kernels(totals_choice(task, target), target, epilogue)]
 
 
@@ -118,7 +124,7 @@ def _alone(choice: Choice, target: Target, **facts: Any) -> Sequence[Kernel]:
 def _written(kind: Kind, target: Target) -> Sequence[Kernel]:
     """What a kind needs packed before it, and its own kernel."""
     choice = kind.choice
-    if choice.kind == "streamed":
+    if choice.kind in ("streamed", "blockwise"):
         scratch = scratch_bytes(kind)
     else:
         many = max(choice.tiles, kind.workers)
@@ -145,6 +151,7 @@ _TEXTS: Mapping[str, str] = {
     "dots": "topos.backend.native.products.dots.dots",
     "lines": "topos.backend.native.products.lines.lines",
     "streamed": "topos.backend.native.products.streamed.streamed",
+    "blockwise": "topos.backend.native.products.blockwise.blockwise",
     "direct": "topos.backend.native.products.tiled.tiled",
     "packed": "topos.backend.native.products.tiled.tiled",
     "totals": "topos.backend.native.products.terms.totals",
@@ -156,9 +163,14 @@ _PACKING = "topos.backend.native.products.shared.shared"
 def explain(task: ProductTask, target: Target) -> str:
     """The kind of kernel that computes a product, and why, in one line."""
     if is_split(task) and not task.is_computed:
-        parts = [explain(part, target) for part, _ in block_tasks(task)]
+        form = blockwise_form(task) if target.has_fma else None
+        parts = [explain(part, target) for part, _ in block_tasks(task)] if form is None else []
+        parts += [_told(blockwise_choice(*form, target))] if form else []
         return "; then ".join([*parts, f"the totals of {-(-task.terms // BLOCK)} blocks of terms added in order"])
-    choice = elect(task, target)
+    return _told(elect(task, target))
+
+
+def _told(choice: Choice) -> str:
     form = choice.task
     words = [f"{choice.kind}: {choice.why}"]
     if choice.is_turned:

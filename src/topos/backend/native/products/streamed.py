@@ -1,7 +1,8 @@
 """Few rows by a matrix that is read once: some of its lines side by side, from end to end, onto sums kept nearby.
 
 Memory is read fastest where it is read on and on: the hardware then fetches ahead by itself. A panel is as many columns
-as leave their sums in the nearer caches; every sum takes the next few terms each time it is in registers.
+as leave their sums in the nearer caches; every sum takes the next few terms each time it is in registers. Chunks of
+columns are taken for some rows at a time: what the first of these read is in the nearest cache for the others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from topos.backend.native.products.frame import Work, argument, frame
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.lanes import Results, prefetch
 from topos.backend.native.products.regions import base
+from topos.backend.native.products.split import split
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 from topos.reference.products import BLOCK
@@ -20,6 +22,7 @@ from topos.tensor.memory import LINE
 _SIDE = 8  # lines side by side; a divisor of BLOCK
 _SIDE_OF_FEW_BYTES = 256  # of one vector of each of them, where rows are few
 FEW = 2  # rows whose multiply-adds take far less time than memory
+_CHAINS = 8  # that hide the latency of a multiply-add; with what they read they fit 16 registers
 _STACK_BYTES = 48 << 10
 
 
@@ -28,75 +31,114 @@ def side(rows: int, vector_bytes: int) -> int:
     return _SIDE if rows > FEW else min(_SIDE, _SIDE_OF_FEW_BYTES // vector_bytes)
 
 
+def chunk_vectors(vector_bytes: int) -> int:
+    """The vectors of a chunk: a cache line of wide numbers, so that each line is asked for once."""
+    return max(1, LINE // vector_bytes)
+
+
 def streamed(kind: Kind, target: Target) -> str:
     """The text: panel after panel, all rows at once."""
 
     def body(text: Text, work: Work) -> None:
-        if scratch_bytes(kind) > kind.room_bytes + LINE:
-            own = text.mul("%worker", _rooms(kind) * _room_bytes(kind))
-            room = text.at(text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes), own)
-        else:
-            room = text.room(f"[{_rooms(kind) * _room_bytes(kind)} x i8]")
-        text.loop(*work.panels, 1, lambda panel, _: _Panel(kind, text, work, panel, room).run())
+        room = sums_room(kind, text)
+        text.loop(*work.panels, 1, lambda panel, _: _panel(kind, text, work, panel, room))
 
     return frame(kind, None, body)
 
 
+def _panel(kind: Kind, text: Text, work: Work, panel: str, room: str) -> None:
+    panels = kind.choice.panels
+    count = text.let(f"select i1 {text.less(panel, panels.extra)}, i64 {panels.small + 1}, i64 {panels.small}")
+    strip = Strip(kind, text, work, panels.start(text, panel), count, room)
+    if kind.choice.blocks > 1:
+        strip.add_blocks(text.at(room, room_bytes(kind)))
+    else:
+        strip.zero(strip.sums)
+        strip.block("0", str(kind.choice.task.terms))
+    strip.store(work.out)
+
+
+def sums_room(kind: Kind, text: Text) -> str:
+    """Where the worker's own sums lie."""
+    size = _rooms(kind) * room_bytes(kind)
+    if size <= _STACK_BYTES:
+        return text.room(f"[{size} x i8]")
+    whole = text.at(base(text, argument(text, kind.scratch_place)), kind.room_bytes)
+    return text.at(whole, text.mul("%worker", size))
+
+
 def scratch_bytes(kind: Kind) -> int:
     """What the sums of all workers take, from any address on, where they are too large for the stack."""
-    own = _rooms(kind) * _room_bytes(kind)
+    own = _rooms(kind) * room_bytes(kind)
     size = kind.choice.tiles * own if own > _STACK_BYTES else 0
     return kind.room_bytes + size + LINE if size or kind.room_bytes else 0
 
 
-def _room_bytes(kind: Kind) -> int:
-    """The sums of the longest panel."""
-    choice, lanes = kind.choice, kind.lanes
-    return choice.task.rows * choice.panels.largest * lanes.width * lanes.wide_bytes
+def room_bytes(kind: Kind) -> int:
+    """The sums of the longest strip."""
+    vector_bytes = kind.lanes.width * kind.lanes.wide_bytes
+    return kind.choice.task.rows * kind.choice.panels.largest * chunk_vectors(vector_bytes) * vector_bytes
 
 
 def _rooms(kind: Kind) -> int:
-    """Sums, and the totals of the blocks before where there are any."""
-    return 2 if kind.choice.blocks > 1 else 1
+    """Sums, and the totals of the blocks before where there are any; or the sums of blocks that are read abreast."""
+    return 2 if kind.choice.kind == "streamed" and kind.choice.blocks > 1 else kind.choice.abreast
 
 
-class _Panel:
-    """Some vectors of columns, known at run time; their sums lie vector by vector, in each row by row."""
+class Strip:
+    """So many chunks of columns from one on, known at run time; their sums lie vector by vector, in each row by row."""
 
-    def __init__(self, kind: Kind, text: Text, work: Work, panel: str, room: str) -> None:
-        self.kind, self.text, self.work = kind, text, work
+    def __init__(self, kind: Kind, text: Text, work: Work, chunk: str, count: str, room: str) -> None:
+        self.kind, self.text, self.work, self.sums = kind, text, work, room
         self.task, self.lanes = kind.choice.task, kind.lanes
         self.vector_bytes = self.lanes.width * self.lanes.wide_bytes
-        panels, self.tail = kind.choice.panels, self.task.columns % self.lanes.width
-        self.column = text.mul(panels.start(text, panel), self.lanes.width)
-        self.is_last = text.let(f"icmp eq i64 {panel}, {panels.groups - 1}")
-        self.all = text.let(f"select i1 {text.less(panel, panels.extra)}, i64 {panels.small + 1}, i64 {panels.small}")
-        self.whole = self.all
-        if self.tail:
-            self.whole = text.let(f"select i1 {self.is_last}, i64 {panels.small - 1}, i64 {self.all}")
+        self.vectors = chunk_vectors(self.vector_bytes)
         self.side = side(self.task.rows, self.vector_bytes)
-        self.sums = room
-        self.totals = text.at(room, _room_bytes(kind)) if _rooms(kind) > 1 else room
+        self.first, self.all, self.whole = text.mul(chunk, self.vectors), count, count
+        self.last = self._actives(self.task.columns % (self.vectors * self.lanes.width))
+        if self.last:
+            whole = self.task.columns // (self.vectors * self.lanes.width)
+            self.is_last = text.less(whole, text.add(chunk, count))
+            self.whole = text.let(f"select i1 {self.is_last}, i64 {text.sub(str(whole), chunk)}, i64 {count}")
+        self.groups = split(self.task.rows, max(1, _CHAINS // self.vectors))
 
-    def run(self) -> None:
-        """All blocks, then the store."""
-        text, task = self.text, self.task
-        right = text.at(self.work.right, text.mul(self.column, self.kind.right.item_bytes))
-        self.each_sum(self.totals, lambda place, _: self.put(place, "zeroinitializer"))
-        if self.kind.choice.blocks == 1:
-            self.block(self.work.left, right, task.terms)
-        else:
-            whole, rest = divmod(task.terms, BLOCK)
-            text.loop("0", whole, 1, lambda index, _: self.added(right, text.mul(index, BLOCK), BLOCK))
-            if rest:
-                self.added(right, str(whole * BLOCK), rest)
-        self.vectors(self.finish)
+    def _actives(self, columns: int) -> list[int]:
+        """The lanes of each vector of so many columns."""
+        return [min(self.lanes.width, columns - start) for start in range(0, columns, self.lanes.width)]
 
-    def vectors(self, body: Callable[[str, int], None]) -> None:
-        """`body(vector, active)` for every vector of the panel."""
-        self.text.loop("0", self.whole, 1, lambda vector, _: body(vector, self.lanes.width))
-        if self.tail:
-            self.text.when(self.is_last, lambda: body(self.whole, self.tail))
+    def add_blocks(self, totals: str) -> None:
+        """All blocks of terms, whose totals are then what is stored."""
+        text, terms = self.text, self.task.terms
+        self.zero(totals)
+
+        def one(index: str) -> None:
+            start = text.mul(index, BLOCK)
+            self.zero(self.sums)
+            self.block(start, text.least(text.sub(str(terms), start), BLOCK))
+            self.each_sum(totals, lambda place, offset: self.add(place, text.at(self.sums, offset)))
+
+        text.loop("0", self.kind.choice.blocks, 1, lambda index, _: one(index))
+        self.sums = totals
+
+    def zero(self, room: str) -> None:
+        """No terms yet."""
+        self.each_sum(room, lambda place, _: self.put(place, "zeroinitializer"))
+
+    def add(self, place: str, other: str) -> None:
+        self.put(place, self.lanes.add(self.text, self.get(place), self.get(other)))
+
+    def chunks(self, body: Callable[[str, list[int]], None]) -> None:
+        """`body(vector, actives)` for every chunk, from its first vector on."""
+        text, full = self.text, [self.lanes.width] * self.vectors
+
+        def every() -> None:
+            text.loop("0", self.whole, 1, lambda chunk, _: body(text.mul(chunk, self.vectors), full))
+
+        if not self.last:
+            return every()
+        text.when(text.less(0, self.whole), every)
+        text.when(self.is_last, lambda: body(text.mul(self.whole, self.vectors), self.last))
+        return None
 
     def each_sum(self, room: str, body: Callable[[str, str], None]) -> None:
         """`body(pointer, offset)` for every vector and row in a room, as they lie."""
@@ -106,7 +148,7 @@ class _Panel:
             offset = text.mul(place, self.vector_bytes)
             body(text.at(room, offset), offset)
 
-        text.loop("0", text.mul(self.all, rows), 1, one)
+        text.loop("0", text.mul(self.all, rows * self.vectors), 1, one)
 
     def get(self, place: str) -> str:
         return self.lanes.load(self.text, place, self.lanes.width, wide=True)
@@ -114,67 +156,107 @@ class _Panel:
     def put(self, place: str, value: str) -> None:
         self.lanes.keep(self.text, place, value, self.lanes.width)
 
-    def added(self, right: str, start: str, terms: int) -> None:
-        """One block of terms onto the totals."""
+    def begins(self, term: str) -> tuple[str, str]:
+        """Where a term of the left and of the right operand begins."""
         text, task = self.text, self.task
-        left = text.at(self.work.left, text.mul(start, task.left[1] * self.kind.left.item_bytes))
-        self.each_sum(self.sums, lambda place, _: self.put(place, "zeroinitializer"))
-        self.block(left, text.at(right, text.mul(start, task.right[0] * self.kind.right.item_bytes)), terms)
+        left = text.at(self.work.left, text.mul(term, task.left[1] * self.kind.left.item_bytes))
+        right = text.at(self.work.right, text.mul(term, task.right[0] * self.kind.right.item_bytes))
+        return left, text.at(right, text.mul(self.first, self.lanes.width * self.kind.right.item_bytes))
 
-        def add(place: str, offset: str) -> None:
-            self.put(place, self.lanes.add(text, self.get(place), self.get(text.at(self.sums, offset))))
-
-        self.each_sum(self.totals, add)
-
-    def block(self, left: str, right: str, terms: int) -> None:
-        """The chains over so many terms, a few at a time."""
+    def block(self, start: str, terms: str) -> None:
+        """The chains of some terms, a few at a time; in a block that is not the last, no terms are left over."""
         text, task = self.text, self.task
+        left, right = self.begins(start)
 
         def some(term: str, count: int) -> None:
             here = text.at(left, text.mul(term, task.left[1] * self.kind.left.item_bytes))
             self.lines(here, text.at(right, text.mul(term, task.right[0] * self.kind.right.item_bytes)), count)
 
-        whole = terms - terms % self.side
-        if whole:
-            text.loop("0", whole, self.side, lambda term, _: some(term, self.side))
-        if whole < terms:
-            some(str(whole), terms - whole)
+        def whole(end: str) -> None:
+            text.loop("0", end, self.side, lambda term, _: some(term, self.side))
+
+        rest = task.terms % self.side
+        if not rest:
+            return whole(terms)
+        end = str(int(terms) - rest) if terms.isdigit() else text.let(f"and i64 {terms}, {-self.side}")
+        text.when(text.less(0, end), lambda: whole(end))
+        text.when(text.less(end, terms), lambda: some(end, rest))
+        return None
 
     def lines(self, left: str, right: str, count: int) -> None:
-        """So many terms onto every sum."""
-        text, task, lanes = self.text, self.task, self.lanes
-        rights = self.kind.right
-        line_bytes = task.right[0] * rights.item_bytes
-        factor = self.factors(left, count)
+        """Some lines side by side onto the sums of every chunk, row group by row group."""
+        text, task, rights = self.text, self.task, self.kind.right
+        line_bytes, row_bytes = task.right[0] * rights.item_bytes, task.left[0] * self.kind.left.item_bytes
+        before = self.factors(left, 1, count) if task.rows == 1 else None
 
-        def step(vector: str, active: int) -> None:
-            source = text.at(right, text.mul(vector, lanes.width * rights.item_bytes))
-            values = [rights.load(text, text.at(source, term * line_bytes), active) for term in range(count)]
+        def chunk(vector: str, actives: list[int]) -> None:
+            source = text.at(right, text.mul(vector, self.lanes.width * rights.item_bytes))
+            lines = [text.at(source, term * line_bytes) for term in range(count)]
             self.prefetch(text.at(source, count * line_bytes), vector)
-            places = [self.place(self.sums, vector, row) for row in range(task.rows)]
-            sums = [self.get(place) for place in places]
-            # The chains of all rows side by side: a multiply-add waits for the one before it in its own.
-            for term, line in enumerate(values):
-                sums = [lanes.fma(text, factor(row, term), line, value) for row, value in enumerate(sums)]
-            for place, value in zip(places, sums, strict=True):
-                self.put(place, value)
 
-        self.vectors(step)
+            def group(number: str) -> None:
+                row = self.groups.start(text, number)
+                base = text.at(left, text.mul(row, row_bytes))
+
+                def some(rows: int, _: int) -> None:
+                    factor = before or self.factors(base, rows, count)
+                    self.chains(self.place(self.sums, vector, row), lines, factor, rows, actives)
+
+                self.groups.each(text, number, 0, 0, some)
+
+            text.loop("0", self.groups.groups, 1, lambda number, _: group(number))
+
+        self.chunks(chunk)
 
     def prefetch(self, source: str, vector: str) -> None:
-        """The lines that come next, side by side; some of them in turn, where a vector is less than a cache line."""
+        """The lines that come next, side by side; some of them in turn, where a chunk is less than a cache line.
+
+        Where little is done with a line, the hardware is ahead as it is, and requests beside its own hold it up.
+        """
         text, rights = self.text, self.kind.right
-        turns = max(1, LINE // (self.lanes.width * rights.item_bytes))
-        if turns > 1 and self.task.rows == 1 and rights.item_bytes == rights.wide_bytes:
-            return  # so little is done with a line that the hardware is ahead as it is
-        line_bytes, count = self.task.right[0] * rights.item_bytes, max(1, self.side // turns)
+        if self.task.rows <= FEW and rights.item_bytes == rights.wide_bytes:
+            return
+        turns = max(1, LINE // (self.vectors * self.lanes.width * rights.item_bytes))
+        line_bytes, count = self.task.right[0] * rights.item_bytes, self.side // turns
         if turns > 1:
-            turn = text.let(f"and i64 {vector}, {turns - 1}")
+            turn = text.let(f"and i64 {text.let(f'udiv i64 {vector}, {self.vectors}')}, {turns - 1}")
             source = text.at(source, text.mul(turn, count * line_bytes))
         for term in range(count):
             prefetch(text, text.at(source, term * line_bytes), write=False, locality=2)
 
-    def factors(self, left: str, count: int) -> Callable[[int, int], str]:
+    def chains(
+        self, room: str, lines: Sequence[str], factor: Callable[[int, int], str], rows: int, actives: list[int]
+    ) -> None:
+        """The terms of some lines onto the sums of some rows and vectors, from a place in the room on.
+
+        The chains are side by side: a multiply-add waits for the one before it in its own.
+        """
+        text, lanes = self.text, self.lanes
+        where = [self.place(room, str(vector), row) for row in range(rows) for vector in range(len(actives))]
+        sums = [self.get(place) for place in where]
+        for term, line in enumerate(lines):
+            numbers = self.numbers(line, actives)
+            for row in range(rows):
+                spread = factor(row, term)
+                for vector, number in enumerate(numbers):
+                    at = row * len(actives) + vector
+                    sums[at] = lanes.fma(text, spread, number, sums[at])
+        for place, value in zip(where, sums, strict=True):
+            self.put(place, value)
+
+    def numbers(self, line: str, actives: list[int]) -> list[str]:
+        """Of a line, some vectors, as the sums have them: `is_paired` ones by turns, the even numbers and the odd."""
+        text, rights = self.text, self.kind.right
+        if self.is_paired(actives):
+            return rights.paired(text, line)
+        size = self.lanes.width * rights.item_bytes
+        return [rights.load(text, text.at(line, at * size), active) for at, active in enumerate(actives)]
+
+    def is_paired(self, actives: list[int]) -> bool:
+        """Whether the sums of two vectors are those of the even columns and of the odd ones."""
+        return self.kind.right.opens_pairs and actives == [self.lanes.width] * 2
+
+    def factors(self, left: str, rows: int, count: int) -> Callable[[int, int], str]:
         """A number of the left operand, by row and term, in all lanes: loaded where it is used, or before."""
         text, task, lefts = self.text, self.task, self.kind.left
         down, along = (stride * lefts.item_bytes for stride in task.left)
@@ -182,31 +264,37 @@ class _Panel:
         def factor(row: int, term: int) -> str:
             return lefts.splat(text, text.at(left, row * down + term * along))
 
-        if lefts.item_bytes == lefts.wide_bytes and task.rows > FEW:
+        if lefts.item_bytes == lefts.wide_bytes and task.rows > 1:
             return factor
-        before = [[factor(row, term) for term in range(count)] for row in range(task.rows)]
+        before = [[factor(row, term) for term in range(count)] for row in range(rows)]
         return lambda row, term: before[row][term]
 
     def place(self, room: str, vector: str, row: int | str) -> str:
         """Where the sums of a vector and row lie."""
         text, rows = self.text, self.task.rows
-        down = row * self.vector_bytes if isinstance(row, int) else text.mul(row, self.vector_bytes)
+        down = text.mul(str(row), self.vector_bytes)
         return text.at(text.at(room, text.mul(vector, rows * self.vector_bytes)), down)
 
-    def finish(self, vector: str, active: int) -> None:
-        """The results of a vector, row by row."""
+    def store(self, out: str) -> None:
+        """The sums of every chunk to their places in a matrix of results, row by row."""
         text, task, lanes = self.text, self.task, self.lanes
-        column = text.add(self.column, text.mul(vector, lanes.width))
-        goal = text.at(self.work.out, text.mul(column, task.out[1] * lanes.item_bytes))
+        goals = text.at(out, text.mul(self.first, lanes.width * task.out[1] * lanes.item_bytes))
 
-        def one(row: str) -> None:
-            value = self.get(self.place(self.totals, vector, row))
-            if self.kind.choice.blocks == 1:
-                value = lanes.add(text, value, "zeroinitializer")
-            results = Results(value, self.work.product, row, column, active)
-            self.kind.finish(text, results, text.at(goal, text.mul(row, task.out[0] * lanes.item_bytes)))
+        def one(vector: str, actives: list[int], row: str) -> None:
+            where = self.place(self.sums, vector, row)
+            values = [self.get(self.place(where, str(at), 0)) for at in range(len(actives))]
+            if self.is_paired(actives):
+                values = lanes.unpaired(text, *values)
+            goal = text.at(goals, text.mul(vector, lanes.width * task.out[1] * lanes.item_bytes))
+            goal = text.at(goal, text.mul(row, task.out[0] * lanes.item_bytes))
+            column = text.mul(text.add(self.first, vector), lanes.width)
+            for at, (value, active) in enumerate(zip(values, actives, strict=True)):
+                if self.kind.choice.blocks == 1:
+                    value = lanes.add(text, value, "zeroinitializer")
+                results = Results(value, self.work.product, row, text.add(column, at * lanes.width), active)
+                self.kind.finish(text, results, text.at(goal, at * lanes.width * task.out[1] * lanes.item_bytes))
 
-        if task.rows == 1:
-            one("0")
-        else:
-            text.loop("0", task.rows, 1, lambda row, _: one(row))
+        def chunk(vector: str, actives: list[int]) -> None:
+            text.loop("0", task.rows, 1, lambda row, _: one(vector, actives, row))
+
+        self.chunks(chunk)

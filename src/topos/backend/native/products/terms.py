@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topos.backend.native.products.blockwise import block_bytes, is_blockwise
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.frame import Work, argument, frame
 from topos.backend.native.products.kind import Kind, Span
@@ -14,16 +15,12 @@ from topos.backend.native.products.task import Batch, ProductTask, turned
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 from topos.reference.products import BLOCK
-from topos.tensor.memory import whole_lines
 
 _FEWEST_BLOCKS = 8
 _FEW_RESULTS, _MANY_BLOCKS = 16, 64
 _MOST_RESULTS = 1 << 17
 _NARROW = 128  # rows or columns up to which the other operand is better read once, whole lines of it, than by tiles
 _MOST_BYTES = 16 << 20  # of totals that wait
-_FEW_ROWS = 4  # up to which multiply-adds take less time than memory
-_WHOLE_BLOCKS = 4  # fewer are too few to share out
-_LINE_BYTES = 1 << 10, 32 << 10  # of lines that are long enough to be streamed, and too short to be cut
 
 
 def is_split(task: ProductTask) -> bool:
@@ -31,7 +28,7 @@ def is_split(task: ProductTask) -> bool:
     results, blocks = task.rows * task.columns, -(-task.terms // BLOCK)
     if task.batches != 1 or not 0 < results <= _MOST_RESULTS or room_bytes(task) > _MOST_BYTES:
         return False
-    if any(map(_takes_whole_blocks, (task, turned(task)))):
+    if blockwise_form(task):
         return True
     narrow = min(task.rows, task.columns)
     if narrow > 4:
@@ -39,36 +36,33 @@ def is_split(task: ProductTask) -> bool:
     return results <= _FEW_RESULTS and blocks >= _MANY_BLOCKS
 
 
-def _takes_whole_blocks(task: ProductTask) -> bool:
-    """Whether few rows read whole blocks of a matrix, each from end to end.
-
-    Of lines cut among tiles, what the hardware fetches ahead is mostly another tile's.
-    """
-    shortest, longest = _LINE_BYTES
-    is_short = task.right[1] == 1 and shortest <= task.columns * task.right_bytes < longest
-    return task.rows <= _FEW_ROWS and is_short and task.terms // BLOCK >= _WHOLE_BLOCKS and task.left_grid is None
-
-
 def room_bytes(task: ProductTask) -> int:
     """What the totals take."""
-    return -(-task.terms // BLOCK) * _block_bytes(task)
+    return -(-task.terms // BLOCK) * block_bytes(task)
 
 
-def _block_bytes(task: ProductTask) -> int:
-    return whole_lines(task.rows * task.columns * task.wide_bytes)
+def _with_totals(task: ProductTask) -> ProductTask:
+    """The same terms, into totals as they wait: the rows of a block one after another."""
+    return task._replace(
+        element="f64" if task.element == "f64" else "f32",
+        left_element=task.left_element or task.element,
+        right_element=task.right_element or task.element,
+        out=(task.columns, 1),
+    )
+
+
+def blockwise_form(task: ProductTask) -> tuple[ProductTask, bool] | None:
+    """The form of it that is computed block by block, if one is, and whether that is the turned one."""
+    wide = _with_totals(task)
+    return next(((form, form is not wide) for form in (wide, turned(wide)) if is_blockwise(form)), None)
 
 
 def block_tasks(task: ProductTask) -> list[tuple[ProductTask, Span]]:
     """The products that fill the totals, and where they begin: of the whole blocks, and of the one that is shorter."""
     whole, rest = divmod(task.terms, BLOCK)
-    out = (task.columns, 1)
-    wide = task._replace(
-        element="f64" if task.element == "f64" else "f32",
-        left_element=task.left_element or task.element,
-        right_element=task.right_element or task.element,
+    wide = _with_totals(task)._replace(
         terms=BLOCK,
-        out=out,
-        batch=(Batch(whole, BLOCK * task.left[1], BLOCK * task.right[0], _block_bytes(task) // task.wide_bytes),),
+        batch=(Batch(whole, BLOCK * task.left[1], BLOCK * task.right[0], block_bytes(task) // task.wide_bytes),),
     )
     grid = task.left_grid
     if grid is not None:
@@ -80,7 +74,7 @@ def block_tasks(task: ProductTask) -> list[tuple[ProductTask, Span]]:
         if grid is not None:
             wide = wide._replace(left_grid=grid._replace(first=start))
         left, right = start * task.left[1] * task.left_bytes, start * task.right[0] * task.right_bytes
-        found.append((wide._replace(terms=rest, batch=()), Span(room, whole * _block_bytes(task), left, right)))
+        found.append((wide._replace(terms=rest, batch=()), Span(room, whole * block_bytes(task), left, right)))
     return found
 
 
@@ -130,7 +124,7 @@ class _Sums:
         actives = [lanes.width] * (vectors - 1) + [active]
 
         def add(block: str, sums: Sequence[str]) -> list[str]:
-            here = text.at(first, text.mul(block, _block_bytes(task)))
+            here = text.at(first, text.mul(block, block_bytes(task)))
             size = lanes.width * lanes.wide_bytes
             terms = [lanes.load(text, text.at(here, at * size), count, wide=True) for at, count in enumerate(actives)]
             return [lanes.add(text, one, two) for one, two in zip(sums, terms, strict=True)]
