@@ -221,7 +221,7 @@ def test_large_work_has_tiles_and_small_work_has_one() -> None:
     for (rows, terms, columns), least in (
         ((20, 30, 40), 1),
         ((256, 256, 256), 8),
-        ((1, 768, 3072), 2),
+        ((1, 768, 3072), 4),
         ((1, 4096, 4096), 8),
         ((1, 768, 50257), 8),
         ((1000, 500, 2), 2),
@@ -353,11 +353,11 @@ def test_few_rows_take_whole_blocks_of_a_matrix(element: str, target: str) -> No
 
 
 BLOCKWISE = [
-    (1, 768, 1100, 2, False),  # a block, and the rest of another: the tiles meet inside the first
-    (8, 513, 517, 2, False),  # a rest of one term
-    (2, 1030, 640, 2, False),
+    (1, 768, 1100, 4, False),  # a block, and the rest of another: the tiles meet inside the first
+    (8, 513, 517, 4, False),  # a rest of one term
+    (2, 1030, 640, 4, False),
     (5, 2600, 260, 4, False),
-    (3, 1023, 1031, 2, False),
+    (3, 1023, 1031, 4, False),
     (1, 2048, 501, 2, True),
     (2, 2570, 510, 2, True),  # groups of three and two blocks, and a rest
     (1, 5130, 272, 4, True),

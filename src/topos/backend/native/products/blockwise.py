@@ -21,7 +21,7 @@ _MOST_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, 
 _LEAST_BYTES = 512 << 10  # of a matrix that comes from beyond the nearer caches
 _LINE_BYTES = 1 << 10, 32 << 10  # of lines that are long enough to be streamed, and too short to be cut
 _SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in the nearest cache
-_MOST_TILES = 8
+_FEWEST_TILES, _MOST_TILES = 4, 8
 _SHORT_BYTES = 4 << 10  # of lines that end too soon for the hardware to go on in eight at once,
 _MOST_ABREAST = 4  # and the blocks that it follows from end to end instead
 _FEWEST_ABREAST = 4  # blocks: two for each of two threads
@@ -53,7 +53,7 @@ def blockwise_choice(task: ProductTask, is_turned: bool, target: Target) -> Choi
         return choice._replace(abreast=groups.largest)
     most = _SUMS_BYTES // (task.rows * chunk * width * task.wide_bytes)
     why = "few rows; whole lines of the right operand are read side by side, block of terms by block"
-    tiles = max(2, min(_MOST_TILES, whole - whole % 2))
+    tiles = max(_FEWEST_TILES, min(_MOST_TILES, whole - whole % 2))
     return Choice("blockwise", why, task, is_turned, panels=split(chunks, most), column_tiles=tiles)
 
 
