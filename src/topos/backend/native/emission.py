@@ -92,6 +92,11 @@ class Emission:
         with self._choosing:
             insort(self.left, wanted, key=_longest_first)
 
+    def has_enough(self) -> bool:
+        """Whether there is text for a module; for half of one while more comes, since to switch threads takes time."""
+        held = sum(len(wanted.text) for wanted in self.left)
+        return held > 0 if self.closed else held >= _MODULE_BYTES // 2
+
     def close(self) -> None:
         """No more texts come: a step that is under way goes on with every processor."""
         with self._choosing:
@@ -147,7 +152,7 @@ class Emission:
     def _next(self) -> list[Wanted]:
         """The longest text left, and the next ones after it, up to a module or a thread's share of all; or none."""
         with self._choosing:
-            if not self.left:
+            if not self.has_enough():
                 return []
             texts = [self.left.pop(0)]
             held = len(texts[0].text)

@@ -113,7 +113,7 @@ class Ahead:
         return objects
 
     def _go_on(self) -> None:
-        if self._emission.left and (not self._steps or self._steps[-1].done()):
+        if self._emission.has_enough() and (not self._steps or self._steps[-1].done()):
             self._steps.append(begun(partial(_made, self._emission)))
 
 
