@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from topos.backend.native import cache, compiler, counts, target
+from topos.backend.native import cache, compiler, counts, objects, target
 from topos.backend.native.cache import Cache, CacheWarning
 
 from .texts import adding
@@ -48,16 +48,16 @@ def test_a_narrower_processor_is_a_miss(script):
 
 def test_another_option_version_or_text_is_another_key(monkeypatch):
     host, keys = target.host(), set()
-    keys.add(compiler._key("a", host))
-    keys.add(compiler._key("b", host))
-    keys.add(compiler._key("a", host._replace(features="")))
-    keys.add(compiler._key("a", host._replace(cpu="generic")))
-    monkeypatch.setattr(compiler, "OPTIONS", "others")
-    keys.add(compiler._key("a", host))
-    monkeypatch.setattr(compiler, "__version__", "0")
-    keys.add(compiler._key("a", host))
-    monkeypatch.setattr(compiler, "_versions", lambda: ("0.0",))
-    keys.add(compiler._key("a", host))
+    keys.add(objects._key("a", host))
+    keys.add(objects._key("b", host))
+    keys.add(objects._key("a", host._replace(features="")))
+    keys.add(objects._key("a", host._replace(cpu="generic")))
+    monkeypatch.setattr(objects, "OPTIONS", "others")
+    keys.add(objects._key("a", host))
+    monkeypatch.setattr(objects, "__version__", "0")
+    keys.add(objects._key("a", host))
+    monkeypatch.setattr(objects, "_versions", lambda: ("0.0",))
+    keys.add(objects._key("a", host))
     assert len(keys) == 7
 
 

@@ -1,13 +1,14 @@
 import ctypes
 import gc
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("llvmlite")
 
-from topos.backend.native import compiler, counts, emission, llvm, target
+from topos.backend.native import compiler, counts, emission, llvm, objects, target
 from topos.backend.native.compiler import compiled
 from topos.backend.native.emission import CompilationError
 
@@ -63,7 +64,7 @@ def test_texts_become_the_same_objects_on_any_number_of_threads(monkeypatch, pro
     if not is_known:
         monkeypatch.setattr(emission, "_emit", lambda: None)
     monkeypatch.setattr(emission, "_SLICE_S", 0.004)
-    monkeypatch.setattr(emission, "_MODULE_BYTES", 0)
+    monkeypatch.setattr(emission, "_MOST_MODULE_BYTES", 0)
     wanted = [emission.Wanted(adding(at, f"f{at}"), f"key {at}", f"f{at}") for at in range(40)]
     every, objects, steps = emission.Emission(wanted, target.current()), {}, 0
     while every.left:
@@ -102,16 +103,93 @@ def test_small_texts_share_objects(monkeypatch, processors):
     assert (called(few, "f3", 0), called(few, "another", 0)) == (2, 8)
 
 
+@pytest.mark.parametrize(("inner", "is_shared"), [("g_inner", True), ("inner", False), ("gather_inner", False)])
+def test_functions_named_after_the_first_leave_a_text_its_share_of_a_module(inner, is_shared):
+    internal = adding(5, inner).replace("define", "define internal")
+    wanted = [emission.Wanted(text, text, "some") for text in (adding(5, "g") + internal, adding(6, "h"))]
+    assert (wanted[0].declared() == []) is is_shared
+    if is_shared:
+        both = emission.joined(wanted)
+        assert both.count("define ") == 3
+        assert called(compiled(both), "h", 1) == 7
+
+
+def test_texts_are_compiled_while_others_are_written(monkeypatch):
+    """What is kept is not begun, what is begun is not made again, and nothing that was wanted is missing."""
+    monkeypatch.setattr(emission, "_MODULE_BYTES", 2)
+    known, texts = adding(20, "known"), [adding(at, f"ahead{at}") for at in range(6)]
+    compiled(known)
+    before, ahead = counts.compiles(), objects.Ahead(target.current())
+    for text in [known, *texts[:3], texts[0]]:
+        ahead.want(text)
+    deadline = time.monotonic() + 30
+    while not counts.compiles().since(before).compiled and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert counts.compiles().since(before).compiled
+    for text in texts[3:5]:
+        ahead.want(text)
+    library = compiled([known, *texts], ahead=ahead)
+    assert counts.compiles().since(before).by_reason == {counts.COLD: 6}
+    assert [called(library, f"ahead{at}", 1) for at in range(6)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_while_more_comes_a_little_text_waits_for_others():
+    every = emission.Emission((), target.current(), closed=False)
+    every.add(emission.Wanted(adding(1, "little"), "key", "little"))
+    assert llvm.ask(every.step) == {}
+    every.close()
+    assert list(llvm.ask(every.step)) == ["key"]
+
+
+def test_a_text_that_is_refused_ahead_is_told_of_in_the_end():
+    ahead = objects.Ahead(target.current())
+    ahead.want("this is no text")
+    ahead.want(adding(1, "behind_it"))
+    with pytest.raises(CompilationError, match="LLVM refuses a text without functions"):
+        compiled([adding(1, "behind_it")], ahead=ahead)
+    assert called(compiled(adding(1, "behind_it")), "behind_it", 1) == 2
+
+
+def test_a_processor_is_left_to_whoever_writes_until_all_is_written(monkeypatch):
+    monkeypatch.setattr(emission, "allowed", lambda: 2)
+    monkeypatch.setattr(emission, "_MODULE_BYTES", 2)
+    monkeypatch.setattr(emission, "_MOST_MODULE_BYTES", 0)
+    monkeypatch.setattr(emission, "_SLICE_S", 60.0)
+    going_on, seats, both = threading.Event(), [], threading.Barrier(2)
+
+    def emitted(texts, target, seat):
+        seats.append(seat)
+        if len(seats) > 2:
+            both.wait(30)  # one thread alone would never get further
+        elif len(seats) == 2:
+            going_on.set()
+            closed.wait(30)
+        return b"an object"
+
+    monkeypatch.setattr(emission, "emitted", emitted)
+    closed = threading.Event()
+    every = emission.Emission((), target.current(), closed=False)
+    for at in range(4):
+        every.add(emission.Wanted(adding(at, f"f{at}"), f"key {at}", f"f{at}"))
+    step = llvm.begun(every.step)
+    assert going_on.wait(30)
+    assert seats == [0, 0]
+    every.close()
+    closed.set()
+    assert len(step.result(30)) == 4
+    assert sorted(seats) == [0, 0, 0, 1]
+
+
 def test_objects_that_define_the_same_function_are_loaded_together():
     """As two processes may leave them in one cache, where each made one text together with another one."""
     texts = [adding(at, f"shared{at}") for at in range(3)]
-    wanted = [emission.Wanted(text, compiler._key(text, target.current()), "some") for text in texts]
+    wanted = [emission.Wanted(text, objects._key(text, target.current()), "some") for text in texts]
     both = [
         llvm.ask(lambda other=other: emission.emitted([wanted[0], other], target.current(), 0)) for other in wanted[1:]
     ]
     assert both[0] != both[1]
     for one, content in zip(wanted, (both[0], *both), strict=True):
-        assert llvm.ask(lambda one=one, content=content: compiler._remember(one.key, content))
+        assert llvm.ask(lambda one=one, content=content: objects._remember(one.key, content))
     library = compiled(texts)
     assert [called(library, f"shared{at}", 10) for at in range(3)] == [10, 11, 12]
 

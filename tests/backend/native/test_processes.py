@@ -201,9 +201,7 @@ def test_c70_a_narrower_processor_is_a_miss(script: Script) -> None:
 
 def test_c70_another_option_is_a_miss(script: Script) -> None:
     compiled = int(script(RUN).split()[0])
-    other = (
-        PLAN + "    from topos.backend.native import compiler\n    compiler.OPTIONS += ' other'\n" + RUN[len(PLAN) :]
-    )
+    other = PLAN + "    from topos.backend.native import objects\n    objects.OPTIONS += ' other'\n" + RUN[len(PLAN) :]
     assert script(other) == f"{compiled} 0\n"
     assert script(other) == f"0 {compiled}\n"
 

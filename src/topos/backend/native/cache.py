@@ -56,6 +56,10 @@ class Cache:
             os.utime(path)
         return content[start:]
 
+    def holds(self, key: str) -> bool:
+        """Whether there is a file for a key, damaged or not."""
+        return os.path.exists(os.path.join(self.folder, key + _SUFFIX))
+
     def put(self, key: str, content: bytes) -> None:
         """Keeps an object; where the folder cannot be written, does nothing."""
         with suppress(OSError):

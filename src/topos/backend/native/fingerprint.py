@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from topos.backend.native import cache
-from topos.backend.native.compiler import circumstances
+from topos.backend.native.objects import circumstances
 from topos.backend.native.target import Target
 from topos.element import Element
 from topos.element.built_in import BUILT_IN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from topos.backend.native import cache, manifest
@@ -14,6 +14,7 @@ from topos.backend.native.executable import Executable
 from topos.backend.native.fingerprint import fingerprint
 from topos.backend.native.llvm import available
 from topos.backend.native.manifest import Manifest
+from topos.backend.native.objects import Ahead
 from topos.backend.native.reading import has_arithmetic
 from topos.backend.native.settings import environment
 from topos.backend.native.target import Target, current
@@ -101,12 +102,13 @@ class _Schedule:
             if library is not None:
                 return self._ready(found, library)
         enter_ahead()  # while the program is written, and while what writes it is loaded
-        making = self._lowered()
+        ahead = Ahead(self._target)
+        making = self._lowered(ahead.want)
         if isinstance(making, Declined):
             return making
         self._made = making
         try:
-            library = compiled(making.texts(), self._target)
+            library = compiled(making.texts(), self._target, ahead)
         except CompilationError as error:  # a fault of ours: the bits are the interpreter's all the same
             warnings.warn(f"a plan is interpreted: its native code does not compile: {error}", RuntimeWarning, 2)
             return Declined(f"its native code does not compile: {error}")
@@ -124,8 +126,8 @@ class _Schedule:
             self._made = cast("Making", self._lowered())
         return self._made
 
-    def _lowered(self) -> Making | Declined:
+    def _lowered(self, want: Callable[[str], None] | None = None) -> Making | Declined:
         # Here, so that nothing that writes a program is loaded where one comes from the cache.
         from topos.backend.native.making import made
 
-        return made(*self._facts)
+        return made(*self._facts, want)

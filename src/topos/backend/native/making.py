@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from topos.backend.native.compiler import Piece
 from topos.backend.native.entering import TEXT
 from topos.backend.native.grouping import grouped
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.kernel import Kernel
 from topos.backend.native.manifest import Manifest, Packable, Start
+from topos.backend.native.objects import Piece
 from topos.backend.native.program import Call, Program, assembled, texts, texts_of
 from topos.backend.native.repeating import repeated
 from topos.backend.native.replacing import replaced, replaces_rows
@@ -21,6 +21,9 @@ from topos.backend.task import Declined
 from topos.engine.code import Compositions
 from topos.graph.spec import Spec
 from topos.records import NamedTuple
+
+Want = Callable[[str], None]
+"""Who is told of a text as soon as it is written."""
 
 
 class Packing(NamedTuple):
@@ -91,21 +94,31 @@ class Making(NamedTuple):
 
 
 def made(
-    spec: Spec, scheduled: Sequence[int], results: frozenset[int], carried: Mapping[int, int], target: Target
+    spec: Spec,
+    scheduled: Sequence[int],
+    results: frozenset[int],
+    carried: Mapping[int, int],
+    target: Target,
+    want: Want | None = None,
 ) -> Making | Declined:
-    """The program of a schedule; or why there is none."""
+    """The program of a schedule; or why there is none. `want` is told of its texts as they are written."""
     lowering = grouped(spec, scheduled, results, carried.values())
-    program = assembled(lowering, partial(_written, target), carried, results)
+    program = assembled(lowering, partial(_written, target, want), carried, results)
     if isinstance(program, Group):
         return Declined(f"no kernel for {spec.label(program.rows[-1])}", tuple(program.rows))
     return Making(lowering, program)
 
 
-def _written(target: Target, lowering: Lowering, group: Group, in_place: Mapping[int, int]) -> Call | None:
+def _written(
+    target: Target, want: Want | None, lowering: Lowering, group: Group, in_place: Mapping[int, int]
+) -> Call | None:
     """The kernels of a group; where it replaces a few rows of a carried buffer, of those alone."""
-    if in_place and replaces_rows(lowering, group, in_place):
-        return replaced(lowering, group, target, in_place)
-    return write(lowering, group, target)
+    replaces = in_place and replaces_rows(lowering, group, in_place)
+    call = replaced(lowering, group, target, in_place) if replaces else write(lowering, group, target)
+    if want is not None and call is not None and call.operands:
+        for text in texts_of(call.kernels).values():
+            want(text)
+    return call
 
 
 def _counted(count: int, one: str, many: str = "") -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from topos.backend.native.compiler import Piece
+from topos.backend.native.objects import Piece
 from topos.records import NamedTuple
 
 Placed = list[tuple[int | None, int]]
