@@ -10,7 +10,7 @@ import pytest
 
 import topos
 from topos import Element, Tape, Value, bf16, f32, f64
-from topos.backend.native.fold_operands import with_worked_out
+from topos.backend.native.worked_out import with_worked_out
 from topos.backend.native.groups import Lowering
 from topos.graph.spec import Spec
 from topos.neural import average_pool, max_pool

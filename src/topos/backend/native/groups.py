@@ -43,7 +43,8 @@ class Group(NamedTuple):
     is the one that its reductions take, `WHOLE` for all of them together. `why` says why the first row began a group.
     `prologues` are the operands, by position, that a product works out as it packs them. `stages` are the groups that
     run as this one, a block of rows at a time; those of a group that is none are empty. A stage that `crosses` is a
-    product whose terms are those rows.
+    product whose terms are those rows. One that is `in_lines` works out all that its rows are made of at the places of
+    what it stores, of which its shape is.
     """
 
     shape: Shape
@@ -55,6 +56,7 @@ class Group(NamedTuple):
     prologues: Mapping[int, Prologue] = {}
     stages: tuple[Group, ...] = ()
     crosses: bool = False
+    in_lines: bool = False
 
 
 class Lowering:

@@ -1,0 +1,288 @@
+"""The rows of a kernel at lines of places, each line in a register: what is worked out once, and what is read.
+
+Where what a row reads is folded along the axis of the lanes, each of its offsets is a line of numbers with its own
+lanes; so are the terms of a reduction. What the lines read is loaded once for all of them, and what is spread along an
+axis is worked out for lanes next to one another, as few as hold all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from topos.backend.native.evaluator import Evaluator
+from topos.backend.native.groups import Group
+from topos.backend.native.lines import Inner, Line, along, inner, packed, terms
+from topos.backend.native.near import UNROLLED, Numbers, counted_shortly, taken
+from topos.backend.native.nest import Frame
+from topos.backend.native.reads import Place
+from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, written
+from topos.backend.native.rows import Accumulator, Across
+from topos.backend.native.vocabulary import Lanes
+from topos.element import Element
+from topos.op import Fold, MaxAlong, SumAlong
+from topos.op.movement import window_count
+from topos.records import NamedTuple
+from topos.shape import Shape
+
+
+class Lines(NamedTuple):
+    """Lines that begin at one place; `axis` is that of their lanes, -1 where they have one.
+
+    Each `exists` has the lanes of a line that may be read, where not all may.
+    """
+
+    begin: tuple[Integer, ...]
+    axis: int
+    lines: Sequence[Line]
+    exists: Sequence[Operand | None]
+
+    def some(self, numbers: Sequence[int]) -> Lines:
+        """Some of them."""
+        return self._replace(
+            lines=[self.lines[at] for at in numbers], exists=[self.exists[at] for at in numbers]
+        )
+
+
+class Work:
+    """The rows of a group. `merged` is how many last axes of all of them are how many in the steps of its reads."""
+
+    def __init__(self, frame: Frame, group: Group, merged: tuple[int, int]) -> None:
+        self.frame = frame
+        self._evaluator = Evaluator(frame, group)
+        self._merged = merged
+        self._held: dict[object, Lanes] = {}
+        self._counted: dict[object, Operand] = {}
+
+    def row(self, row: int, lines: Lines) -> list[Lanes]:
+        """A row of the group."""
+        opcode = self.frame.spec.rows[row].opcode
+        if isinstance(opcode, Fold):
+            return self._each(row, lines, lambda some: self._folded(row, opcode, some))
+        if isinstance(opcode, MaxAlong | SumAlong):
+            return self._each(row, lines, lambda some: self._reduced(row, opcode, some))
+        return self._each(row, lines, lambda some: self._applied(row, some))
+
+    def _each(self, what: object, lines: Lines, work: Callable[[Lines], list[Lanes]]) -> list[Lanes]:
+        """What is had of some lines already, and the others, worked out."""
+        begin = (*map(written, lines.begin), lines.axis)
+        masks = [None if exists is None else exists.text for exists in lines.exists]
+        keys = [(what, begin, line, mask) for line, mask in zip(lines.lines, masks, strict=True)]
+        missing = {key: at for at, key in enumerate(keys) if key not in self._held}
+        if missing:
+            values = work(lines.some([*missing.values()]))
+            self._held.update(zip(missing, values, strict=True))
+        return [self._held[key] for key in keys]
+
+    def exists(self, first: Integer, lanes: tuple[int | None, ...], limit: int) -> Operand:
+        """Which lanes lie below a limit, and not before the beginning."""
+        key = written(first), lanes, limit
+        if key not in self._counted:
+            self._counted[key] = counted_shortly(self.frame, first, lanes, limit)
+        return self._counted[key]
+
+    def _within(self, work: Callable[[], None]) -> None:
+        """Work in a block of its own, out of which nothing is had later."""
+        held, counted = self._held, self._counted
+        self._held, self._counted = dict(held), dict(counted)
+        work()
+        self._held, self._counted = held, counted
+
+    # rows
+    def _applied(self, row: int, lines: Lines) -> list[Lanes]:
+        """An elementwise row."""
+        values: dict[tuple[int, str], list[Lanes]] = {}
+
+        def value(operand: int, wanted: Element, at: int) -> Lanes:
+            key = operand, wanted.name
+            if key not in values:
+                values[key] = self._values(operand, wanted, lines)
+            return values[key][at]
+
+        reading = self.frame.reading
+        return [
+            self._evaluator.apply(row, reading, lambda operand, wanted, at=at: value(operand, wanted, at))  # type: ignore[misc]
+            for at in range(len(lines.lines))
+        ]
+
+    def _reduced(self, row: int, opcode: MaxAlong | SumAlong, lines: Lines) -> list[Lanes]:
+        """A reduction of a few terms, in the stated order."""
+        frame, axis = self.frame, opcode.axis
+        (operand,) = frame.spec.rows[row].operands
+        extent = frame.spec.rows[operand].shape[axis]
+        own = frame.arithmetic(frame.element(row))
+        wanted = Accumulator(frame.arithmetic(frame.element(row).accumulator), isinstance(opcode, SumAlong))
+        moved = Lines(
+            (*lines.begin[:axis], 0, *lines.begin[axis:]),
+            lines.axis + (axis <= lines.axis),
+            terms(lines.lines, axis, extent),
+            [exists for exists in lines.exists for _ in range(extent)],
+        )
+        values = self._values(operand, frame.element(row), moved)
+        parts = [values[at : at + extent] for at in range(0, len(values), extent)]
+        return [own.rounded(self._gathered(wanted, part)) for part in parts]
+
+    def _gathered(self, wanted: Accumulator, values: Sequence[Lanes]) -> Lanes:
+        if wanted.is_sum:
+            # A lane's first term is added to +0.0, as the rule says: -0.0 becomes +0.0.
+            return Across(self.frame, len(values)).folded(wanted, [value + 0.0 for value in values])
+        largest = wanted.neutral()
+        for value in values:
+            largest = wanted.combine(largest, value)
+        return largest + 0.0
+
+    def _folded(self, row: int, opcode: Fold, lines: Lines) -> list[Lanes]:
+        """A fold: the sums over its offsets in ascending order."""
+        work = self._along if lines.axis == opcode.axis else self._across
+        own = self.frame.arithmetic(self.frame.element(row))
+        return [own.rounded(total) for total in work(row, opcode, lines)]
+
+    def _along(self, row: int, opcode: Fold, lines: Lines) -> list[Lanes]:
+        """Of the axis of the lanes: all offsets are lines of their own."""
+        frame, axis, step = self.frame, opcode.axis, opcode.step
+        first = lines.begin[axis]
+        if step > 1:
+            first = (
+                first // step if isinstance(first, int) else frame.function.let(INT64, f"udiv i64 {first.text}, {step}")
+            )
+        begin = (*lines.begin[:axis], first, 0, *lines.begin[axis + 1 :])
+        made = along(lines.lines, opcode)
+        # Where there is a window, there is the place that it holds: a line need not be asked again.
+        exists = [self.exists(first, line.lanes, _count(opcode)) for line in made]
+        (operand,) = frame.spec.rows[row].operands
+        values = self._values(operand, frame.element(row), Lines(begin, axis, made, exists))
+        totals = []
+        for at in range(0, len(made), opcode.size):
+            total = self._zero(row)
+            for mask, value in zip(exists[at : at + opcode.size], values[at : at + opcode.size], strict=True):
+                total = total + frame.reading.select(frame.reading.lanes_of(mask), value, 0.0)
+            totals.append(total)
+        return totals
+
+    def _across(self, row: int, opcode: Fold, lines: Lines) -> list[Lanes]:
+        """Of another axis: all lanes of all lines have the same window there, or none."""
+        function, axis = self.frame.function, opcode.axis
+        alike: dict[int, list[int]] = {}
+        for number, line in enumerate(lines.lines):
+            alike.setdefault(line.offsets[axis], []).append(number)
+        found: dict[int, Lanes] = {}
+        for offset, numbers in alike.items():
+            some = lines.some(numbers)
+            at = function.add(lines.begin[axis], offset)
+            made = [line.at(axis, 0).with_axis(axis, 0) for line in some.lines]
+
+            def add(
+                offset: Integer, *held: Operand, at: Integer = at, some: Lines = some._replace(lines=made)
+            ) -> list[Operand]:
+                return self._offset(row, opcode, some, at, offset, held)
+
+            totals: Sequence[Operand] = [self._zero(row) for _ in numbers]
+            if opcode.size > UNROLLED:
+                totals = function.loop(0, opcode.size, 1, add, totals)
+            else:
+                for each in range(opcode.size):
+                    totals = add(each, *totals)
+            found.update(zip(numbers, map(self.frame.reading.lanes_of, totals), strict=True))
+        return [found[number] for number in range(len(lines.lines))]
+
+    def _offset(
+        self, row: int, opcode: Fold, lines: Lines, place: Integer, at: Integer, held: Sequence[Operand]
+    ) -> list[Operand]:
+        """The sums with what one offset gives all lines, where a window has it at a place."""
+        function, axis, lanes_of = self.frame.function, opcode.axis, self.frame.reading.lanes_of
+        start = window = function.add(place, function.multiply(at, -opcode.dilation))
+        reach = (_count(opcode) - 1) * opcode.step + 1
+        fits = function.let(TRUTH, f"icmp ult i64 {written(start)}, {reach}")
+        if opcode.step > 1:
+            window = function.let(INT64, f"udiv i64 {written(start)}, {opcode.step}")
+            rest = function.let(INT64, f"urem i64 {written(start)}, {opcode.step}")
+            none = function.let(TRUTH, f"icmp eq i64 {rest.text}, 0")
+            fits = function.let(TRUTH, f"and i1 {fits.text}, {none.text}")
+        begin = (*lines.begin[:axis], window, at, *lines.begin[axis + 1 :])
+        moved = lines._replace(begin=begin, axis=lines.axis + (lines.axis > axis))
+        before, ways = function.block, list[tuple[Operand, str]]()
+        (operand,) = self.frame.spec.rows[row].operands
+
+        def one() -> None:
+            values = self._values(operand, self.frame.element(row), moved)
+            sums = [lanes_of(total) + value for total, value in zip(held, values, strict=True)]
+            ways.extend((total, function.block) for total in sums)
+
+        self._within(lambda: function.when(fits, one))
+        return [function.join(old.type, [way, (old, before)]) for way, old in zip(ways, held, strict=True)]
+
+    def _zero(self, row: int) -> Lanes:
+        return self.frame.arithmetic(self.frame.element(row).accumulator).constant(0.0)
+
+    # operands
+    def _values(self, operand: int, wanted: Element, lines: Lines) -> list[Lanes]:
+        """An operand: a row of the group, worked out, or numbers, loaded."""
+        base = self._evaluator.base(operand)
+        if base is None:
+            return self._each((operand, wanted.name), lines, lambda some: self._read(operand, wanted, some))
+        shape = self.frame.spec.rows[base].shape
+        place = inner(self.frame.lowering.views[operand], shape)
+        assert place is not None
+        place = self._with_merged(place, shape, self.frame.spec.rows[operand].shape)
+        moved = Lines(
+            tuple(lines.begin[axis] if axis >= 0 else 0 for axis in place.axes),
+            place.axis(lines.axis),
+            place.lines(lines.lines, lines.axis),
+            lines.exists,
+        )
+        if moved.axis < 0:
+            return self.row(base, moved)
+        return self._packed(base, moved, shape)
+
+    def _with_merged(self, place: Inner, shape: Shape, own: Shape) -> Inner:
+        """The same with its last axes as they are merged."""
+        own_axes, axes = self._merged
+        first = own.rank - own_axes
+        last = tuple(range(first, first + axes))
+        rank = shape.rank - own_axes
+        return Inner((*place.axes[:rank], *last), (*place.starts[:rank], *[0] * axes))
+
+    def _packed(self, row: int, lines: Lines, shape: Shape) -> list[Lanes]:
+        """A row at lines, taken out of fewer of neighbouring lanes where those hold all of it."""
+        axis, gained = lines.axis, packed(lines.lines, lines.axis)
+        gone = {number for numbers, _ in gained for number in numbers}
+        alone = [number for number in range(len(lines.lines)) if number not in gone]
+        more = [line for _, made in gained for line in made]
+        some = lines.some(alone)
+        masks = [self.exists(lines.begin[axis], line.lanes, shape[axis]) for line in more]
+        values = self.row(row, some._replace(lines=[*some.lines, *more], exists=[*some.exists, *masks]))
+        found, rest = dict(zip(alone, values, strict=False)), iter(values[len(alone) :])
+        for numbers, made in gained:
+            held, first = [next(rest) for _ in made], made[0].places(axis)[0]
+            for number in numbers:
+                places = {lane: at - first for lane, at in lines.lines[number].places(axis).items()}
+                found[number] = taken(self.frame, held, places) if places else held[0]
+        return [found[number] for number in range(len(lines.lines))]
+
+    # memory
+    def _read(self, operand: int, wanted: Element, lines: Lines) -> list[Lanes]:
+        """Numbers at the lanes of each line; those of others are any."""
+        frame, function = self.frame, self.frame.function
+        if operand in frame.lowering.constants:
+            return [frame.value(operand, Place((), 0, None), wanted)] * len(lines.lines)
+        read = frame.reads[operand]
+        assert read.element is not None
+        m, steps = frame.arithmetic(read.element), read.maps[0]
+        first: Integer = 0
+        for index, step in zip(lines.begin, steps, strict=True):
+            first = function.add(first, function.multiply(index, step))
+        along = steps[lines.axis] if lines.axis >= 0 else 0
+        places = []
+        for line in lines.lines:
+            start = sum(offset * step for offset, step in zip(line.offsets, steps, strict=True))
+            places.append({lane: start + at * along for lane, at in enumerate(line.lanes) if at is not None})
+        if along == 0:
+            starts = [next(iter(each.values()), 0) for each in places]
+            ones = {
+                start: m.load_one(m.offset(read.pointer, function.add(first, start))) for start in dict.fromkeys(starts)
+            }
+            return [ones[start] for start in starts]
+        return Numbers(frame, operand, first).taken(places, lines.exists)
+
+
+def _count(opcode: Fold) -> int:
+    return window_count("fold", opcode.extent, opcode.size, opcode.step, opcode.dilation)

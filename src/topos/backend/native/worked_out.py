@@ -1,0 +1,146 @@
+"""Windows that are worked out where they are read: what is made of a picture, place by place, is never stored.
+
+A fold reads every number of its operand once, so that it may as well work it out there: the gradient of a pool, say,
+whose part of each window is a mask times a number. A fold that only another one reads is worked out in the same way,
+and one of which only some places are read, by elementwise rows. The largest or the sum of a few numbers costs little
+too: it is worked out again by each of its readers, where those take less time for it than to read what was stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from topos.backend.native.costs import is_dear
+from topos.backend.native.groups import Group, Lowering
+from topos.backend.native.line_counts import counts
+from topos.backend.native.lines import inner
+from topos.backend.native.near import UNROLLED
+from topos.backend.native.recomputing import WRITTEN
+from topos.op import Cast, Elementwise, Fold, MaxAlong, SumAlong
+
+MOST_WRITTEN_OUT = 1 << 9
+"""Rows and reads that are written one by one: of more, the text takes too long to compile."""
+MOVED = 4
+"""What a number that is written or read counts for, in rows that are worked out for it."""
+WHY = "its windows are worked out where they are folded"
+
+
+def with_worked_out(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
+    """The groups, without those that are worked out by the ones that read them."""
+    found = list(groups)
+    for at in reversed(range(len(found))):
+        homes = _homes(lowering, found, at)
+        taken = {home: _taken(lowering, found[home], found[at]) for home in homes}
+        if taken and _is_less(lowering, found, at, taken):
+            found[at] = found[at]._replace(reads=[], writes=[])
+            found = [taken.get(home) or group for home, group in enumerate(found)]
+    return [group for group in found if group.writes]
+
+
+def _homes(lowering: Lowering, groups: Sequence[Group], at: int) -> list[int]:
+    """The groups that read what one stores for them alone; none where others want it, or it is of another kind."""
+    group = groups[at]
+    if not _is_made_of_lines(lowering, group) or not lowering.kept.isdisjoint(group.writes):
+        return []
+    if any(row in lowering.written_as for row in group.writes):
+        return []
+    return [
+        home
+        for home, other in enumerate(groups)
+        if any(lowering.views[operand].row in group.writes for operand in other.reads)
+    ]
+
+
+def _is_made_of_lines(lowering: Lowering, group: Group) -> bool:
+    """Whether a group is elementwise rows, folds and reductions of a few terms, and all that it stores has one shape.
+
+    Elementary functions are none of it: a fold leaves lanes of theirs empty.
+    """
+    spec = lowering.spec
+    if group.stages or group.prologues or len({spec.rows[row].shape for row in group.writes}) != 1:
+        return False
+    for row in group.rows:
+        recorded = spec.rows[row]
+        if is_dear(spec, row) or not isinstance(recorded.opcode, Elementwise | Cast | Fold | MaxAlong | SumAlong):
+            return False
+        if isinstance(recorded.opcode, MaxAlong | SumAlong):
+            extent = spec.rows[recorded.operands[0]].shape[recorded.opcode.axis]
+            if not 0 < extent <= UNROLLED:
+                return False
+    return True
+
+
+def _holds(lowering: Lowering, rows: Iterable[int], *kinds: type) -> bool:
+    return any(isinstance(lowering.spec.rows[row].opcode, kinds) for row in rows)
+
+
+def _taken(lowering: Lowering, group: Group, given: Group) -> Group | None:
+    """A group with what it reads of another one worked out in it; `None` where it cannot be."""
+    if not _is_made_of_lines(lowering, group):
+        return None
+    folds, reduces = (_holds(lowering, group.rows, *kinds) for kinds in ((Fold,), (MaxAlong, SumAlong)))
+    is_fold, is_reduction = (_holds(lowering, given.rows, *kinds) for kinds in ((Fold,), (MaxAlong, SumAlong)))
+    if not folds and (reduces and (is_fold or not is_reduction) or not reduces and not is_fold):
+        return None
+    views = lowering.views
+    wanted = lowering.wanted(given.rows, {views[operand].row for operand in group.reads} & {*given.rows})
+    rows = [*wanted, *(row for row in group.rows if row not in wanted)]
+    operands = dict.fromkeys(operand for row in rows for operand in lowering.spec.rows[row].operands)
+    outside = [each for each in operands if each not in lowering.constants and views[each].row not in rows]
+    shape = lowering.spec.rows[group.writes[0]].shape
+    why = WHY if folds or is_fold else given.why
+    taken = group._replace(shape=shape, rows=rows, reads=outside, axis=None, why=why, in_lines=True)
+    return taken if _is_known(lowering, taken) else None
+
+
+def _is_known(lowering: Lowering, group: Group) -> bool:
+    """Whether all is read axis by axis, or as numbers in memory, and not too much is written out."""
+    spec, views = lowering.spec, lowering.views
+    for row in group.rows:
+        for operand in spec.rows[row].operands:
+            if operand in lowering.constants:
+                continue
+            view = views[operand]
+            if view.guards or view.grid is not None or spec.is_selection(view.row):
+                return False
+            if view.shape != spec.rows[operand].shape:
+                return False
+            if view.row in group.rows and inner(view, spec.rows[view.row].shape) is None:
+                return False
+    return counts(lowering, group.rows, group.writes, group.shape).text <= MOST_WRITTEN_OUT
+
+
+def _is_less(lowering: Lowering, groups: Sequence[Group], at: int, taken: dict[int, Group | None]) -> bool:
+    """Whether the readers work out what one group stores, in less time than it takes to store and to read it.
+
+    That is always so of what a fold alone reads, each number once.
+    """
+    spec, given = lowering.spec, groups[at]
+    if any(group is None for group in taken.values()):
+        return False
+    if len(taken) == 1 and not _holds(lowering, given.rows, MaxAlong, SumAlong):
+        (home,) = taken
+        reads = [operand for operand in groups[home].reads if lowering.views[operand].row in given.writes]
+        if all(spec.rows[operand].shape.volume <= spec.rows[lowering.views[operand].row].shape.volume for operand in reads):
+            return True
+    stored = sum(spec.rows[row].shape.volume for row in given.writes) * (WRITTEN + len(taken))
+    stored += sum(_read(lowering, given).values())
+    before, after = _work(lowering, given), 0.0
+    for home, group in taken.items():
+        assert group is not None
+        before += _work(lowering, groups[home])
+        after += _work(lowering, group)
+        known = _read(lowering, groups[home])
+        stored -= sum(volume for base, volume in _read(lowering, group).items() if base not in known)
+    return after <= before + MOVED * stored
+
+
+def _work(lowering: Lowering, group: Group) -> float:
+    shape = lowering.spec.rows[group.writes[0]].shape
+    return counts(lowering, group.rows, group.writes, shape).work * shape.volume
+
+
+def _read(lowering: Lowering, group: Group) -> dict[int, int]:
+    """The buffers that a group reads, each with how many numbers it has."""
+    bases = {lowering.views[operand].row for operand in group.reads}
+    return {base: lowering.spec.rows[base].shape.volume for base in bases}
