@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import lcm
 
 from topos.backend.native.groups import Lowering
-from topos.backend.native.lines import Inner, Line, along, fewest, first_line, inner, terms
+from topos.backend.native.lines import Inner, Line, along, block, fewest, inner
 from topos.backend.native.near import UNROLLED, lanes_axis
 from topos.op import Fold
 from topos.op.reduction import AlongAxis
@@ -15,11 +15,16 @@ from topos.shape import Shape
 
 LANES = 8
 """Of a register, whatever the machine has: groups are the same on all of them."""
+MOST_WRITTEN_OUT = 1 << 9
+"""Rows and reads that are written one by one: of more, the text takes too long to compile."""
+MOST_LINES = 4
+"""Registers of places that a kernel works out together."""
 
 
 class Counts(NamedTuple):
-    """Rows and reads written out for a register's worth of places, and how many of them run for each place."""
+    """What rows take that are worked out for `places` neighbours together: rows and reads, written and run."""
 
+    places: int
     text: int
     work: float
 
@@ -35,6 +40,26 @@ class _Scope(NamedTuple):
 Rows = Sequence[int]
 
 
+def counts(lowering: Lowering, rows: Rows, writes: Rows, shape: Shape, lanes: int = LANES) -> Counts:
+    """The way to work out rows, all of them at the places of a shape, that takes the least of each place.
+
+    No more text is written for it than is compiled soon, where there is such a way. Each place is alone where windows
+    are so far apart that no few registers have the same for all that follow them.
+    """
+    axis = lanes_axis(shape)
+    step, reach = _along(lowering, rows, writes, axis)
+    wanted = [lanes // step * step, *((many * lanes - reach // step) * step for many in (1, 2)), step]
+    found = [
+        _counts(lowering, rows, writes, _Scope(axis, 1, 1.0), block(shape.rank, axis, places, lanes), places)
+        for places in dict.fromkeys(wanted)
+        if 0 < places <= MOST_LINES * lanes and lanes > 1
+    ]
+    if not found:
+        return _counts(lowering, rows, writes, _Scope(-1, 1, float(lanes)), block(shape.rank, axis, 1, 1), 1)
+    few = [each for each in found if each.text <= MOST_WRITTEN_OUT]
+    return min(few or found, key=lambda each: each.work / each.places if few else each.text)
+
+
 def inside(lowering: Lowering, rows: Mapping[int, object], row: int) -> Iterator[tuple[int, int, Inner]]:
     """The operands of a row that are rows of its kernel: each, the row that it is, and how it steps through that."""
     for operand in lowering.spec.rows[row].operands:
@@ -45,54 +70,51 @@ def inside(lowering: Lowering, rows: Mapping[int, object], row: int) -> Iterator
             yield operand, view.row, place
 
 
-def step_along(lowering: Lowering, rows: Rows, writes: Rows, axis: int) -> int:
-    """How far places lie apart, along an axis of what is written, whose windows are neighbours all through."""
-    reached: dict[int, dict[int, int]] = {row: {} for row in rows}
-    reached.update({row: {axis: 1} for row in writes})
-    longest = 1
+def _along(lowering: Lowering, rows: Rows, writes: Rows, axis: int) -> tuple[int, int]:
+    """How far places lie apart, along an axis of what is written, whose windows are neighbours; how far those reach."""
+    reached: dict[int, dict[int, tuple[int, int]]] = {row: {} for row in rows}
+    reached.update({row: {axis: (1, 0)} for row in writes})
+    steps, reaches = 1, 0
     for row in reversed(rows):
         opcode = lowering.spec.rows[row].opcode
-        for lane, step in reached[row].items():
-            at, own = lane, step
-            if isinstance(opcode, Fold):
-                own = step * opcode.step if opcode.axis == lane else step
+        for lane, (step, reach) in reached[row].items():
+            at = lane
+            if isinstance(opcode, Fold) and opcode.axis == lane:
+                step, reach = step * opcode.step, reach + step * (opcode.size - 1) * opcode.dilation
+            elif isinstance(opcode, Fold):
                 at += opcode.axis < lane
             elif isinstance(opcode, AlongAxis):
                 at += opcode.axis <= lane
-            longest = lcm(longest, own)
+            steps, reaches = lcm(steps, step), max(reaches, reach)
             for _, base, place in inside(lowering, reached, row):
                 there = place.axis(at)
                 if there >= 0:
-                    reached[base][there] = lcm(reached[base].get(there, 1), own)
-    return longest
+                    before = reached[base].get(there, (1, 0))
+                    reached[base][there] = lcm(before[0], step), max(before[1], reach)
+    return steps, reaches
 
 
-def counts(lowering: Lowering, rows: Rows, writes: Rows, shape: Shape) -> Counts:
-    """What rows take that are all worked out at the places of a shape where some of them are written."""
-    axis = lanes_axis(shape)
-    active = LANES // (step := step_along(lowering, rows, writes, axis)) * step
-    scope = _Scope(axis, 1, LANES / active) if active else _Scope(-1, 1, LANES)
-    line = first_line(shape.rank, LANES if active else 1, active or 1)
+def _counts(lowering: Lowering, rows: Rows, writes: Rows, scope: _Scope, lines: list[Line], places: int) -> Counts:
     asked: dict[int, dict[_Scope, dict[Line, None]]] = {row: {} for row in rows}
-    asked.update({row: {scope: {line: None}} for row in writes})
+    asked.update({row: {scope: dict.fromkeys(lines)} for row in writes})
     text, work = 0, 0.0
     for row in reversed(rows):
         recorded = lowering.spec.rows[row]
-        for own, lines in asked[row].items():
-            text += own.text * len(lines)
-            work += own.work * len(lines)
-            below, made = _made(lowering, row, own, [*lines])
-            places = {operand: (base, place) for operand, base, place in inside(lowering, asked, row)}
+        for own, some in asked[row].items():
+            text += own.text * len(some)
+            work += own.work * len(some)
+            below, made = _made(lowering, row, own, [*some])
+            within = {operand: (base, place) for operand, base, place in inside(lowering, asked, row)}
             for operand in recorded.operands:
-                if operand in places:
-                    base, place = places[operand]
+                if operand in within:
+                    base, place = within[operand]
                     there = below._replace(axis=place.axis(below.axis))
-                    some = fewest(place.lines(made, below.axis), there.axis)
-                    asked[base].setdefault(there, {}).update(dict.fromkeys(some))
+                    few = fewest([place.line(line) for line in made], there.axis)
+                    asked[base].setdefault(there, {}).update(dict.fromkeys(few))
                 elif operand not in lowering.constants:
                     text += below.text * len(made)
                     work += below.work * len(made)
-    return Counts(text, work)
+    return Counts(places, text, work)
 
 
 def _made(lowering: Lowering, row: int, scope: _Scope, lines: list[Line]) -> tuple[_Scope, list[Line]]:
@@ -101,13 +123,14 @@ def _made(lowering: Lowering, row: int, scope: _Scope, lines: list[Line]) -> tup
     opcode = recorded.opcode
     if isinstance(opcode, Fold):
         if opcode.axis == scope.axis:
-            return scope, along(lines, opcode)
+            return scope, [each for line in lines for each in along(line, opcode)]
         more = opcode.size if opcode.size <= UNROLLED else 1
         axis = scope.axis + (opcode.axis < scope.axis)
         runs = scope.work * opcode.size / opcode.step
-        return _Scope(axis, scope.text * more, runs), [line.with_axis(opcode.axis, 0) for line in lines]
+        parts = [part for line in lines for part in line.by_place(opcode.axis).values()]
+        return _Scope(axis, scope.text * more, runs), [part.with_axis(opcode.axis, 0) for part in parts]
     if isinstance(opcode, AlongAxis):
         extent = lowering.spec.rows[recorded.operands[0]].shape[opcode.axis]
         axis = scope.axis + (opcode.axis <= scope.axis)
-        return scope._replace(axis=axis), terms(lines, opcode.axis, extent)
+        return scope._replace(axis=axis), [line.with_axis(opcode.axis, at) for line in lines for at in range(extent)]
     return scope, lines

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.costs import lanes_up_to
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.line_counts import counts, step_along
+from topos.backend.native.line_counts import counts
 from topos.backend.native.line_work import Lines, Work
-from topos.backend.native.lines import alike_at_the_end, first_line
+from topos.backend.native.lines import alike_at_the_end, block
 from topos.backend.native.loops import lanes_for
 from topos.backend.native.near import lanes_axis
 from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
 from topos.backend.native.reads import Place
-from topos.backend.native.registers import Integer
+from topos.backend.native.registers import Integer, Operand, listed, vector
 from topos.backend.native.target import Target
 from topos.backend.native.views import merged
+from topos.backend.native.vocabulary import Lanes
 from topos.op import Fold
 from topos.op.reduction import AlongAxis
 
@@ -25,38 +29,67 @@ def line_kernel(lowering: Lowering, group: Group, target: Target) -> Call:
     shape, steps = _merged(lowering, group, after)
     axis = lanes_axis(shape)
     lanes = lanes_up_to(lanes_for(lowering, group, target), shape[axis])
-    step = step_along(lowering, group.rows, group.writes, lanes_axis(group.shape))
-    active = lanes // step * step
-    if not active:
-        lanes = active = 1
-    line = first_line(len(shape), lanes, active)
+    count = counts(lowering, group.rows, group.writes, group.shape, lanes)
+    lanes = lanes if count.places > 1 else 1
     frame = Frame(lowering, target, lanes)
     for operand, map in zip(group.reads, steps[len(group.writes) :], strict=True):
         frame.read(operand).maps = [map]
     results = [frame.add(lowering.views[row], frame.element(row).dtype.itemsize) for row in group.writes]
     work = Work(frame, group, (after, after and len(shape) - (group.shape.rank - after)))
+    lines = block(len(shape), axis, min(count.places, shape[axis]), lanes)
+    is_whole = not shape[axis] % count.places
 
     def body(outer: tuple[Integer, ...], _begin: Integer, _end: Integer) -> None:
-        *before, block = outer
-        index = frame.function.multiply(block, active)
-        is_whole = active == lanes and not shape[axis] % active
-        exists = None if is_whole else work.exists(index, line.lanes, shape[axis])
+        *before, number = outer
+        index = frame.function.multiply(number, count.places)
         first = (*before, index, *[0] * (len(shape) - axis - 1))
-        lines = Lines(first, axis if lanes > 1 else -1, [line], [exists])
-        for row, result, own in zip(group.writes, results, steps, strict=False):
-            m = frame.arithmetic(frame.element(row))
-            (value,) = work.row(row, lines)
-            if exists is None or isinstance(index, int) or own[axis] != 1:
-                left = frame.function.add(shape[axis], frame.function.multiply(index, -1))
-                count = None if exists is None else frame.function.least(left, active)
-                frame.store(m, value, result, own[: axis + 1], Place(tuple(before), index, count))
-            else:
-                place = m.offset(result, frame.offset(own[: axis + 1], Place(tuple(before), index, None)))
-                frame.function.store_masked(m.closed(value), place, exists, m.bytes)
+        exists = [
+            None if is_whole and None not in line.lanes else work.exists(index, line.along(axis), shape[axis])
+            for line in lines
+        ]
+        at = Lines(first, axis if lanes > 1 else -1, lines, exists)
+        values = [work.row(row, at) for row in group.writes]
+        left = frame.function.add(shape[axis], frame.function.multiply(index, -1))
 
-    size = group.shape.volume * round(counts(lowering, group.rows, group.writes, group.shape).work)
-    tiles = frame.tiled([*shape[:axis], -(-shape[axis] // active), 1], size, body)
+        def store(is_whole: bool) -> None:
+            for row, result, own, some in zip(group.writes, results, steps, values, strict=False):
+                for line, value in zip(lines, some, strict=True):
+                    begin = line.along(axis)[0]
+                    assert begin is not None
+                    count = sum(place is not None for place in line.lanes)
+                    here = count if is_whole else frame.function.least(frame.function.add(left, -begin), count)
+                    place = Place(tuple(before), frame.function.add(index, begin), here)
+                    _store(frame, frame.arithmetic(frame.element(row)), value, result, own[: axis + 1], place)
+
+        if is_whole or isinstance(left, int):
+            store(is_whole)
+        else:
+            frame.function.either(frame.function.below(left, count.places), lambda: store(False), lambda: store(True))
+
+    blocks = -(-shape[axis] // count.places)
+    size = group.shape.volume * round(count.work / count.places)
+    tiles = frame.tiled([*shape[:axis], blocks, 1], size, body)
     return Call((frame.kernel("lines", tiles),), frame.pointers)
+
+
+def _store(frame: Frame, m: Arithmetic, value: Lanes, pointer: Operand, steps: Sequence[int], place: Place) -> None:
+    """Puts lanes at a place; so many of them that it is known, in whole pieces: masked stores take long."""
+    count, function = place.lanes, frame.function
+    if not isinstance(count, int) or steps[-1] != 1 or count == frame.lanes:
+        frame.store(m, value, pointer, steps, place)
+        return
+    stored, first = m.closed(value), m.offset(pointer, frame.offset(steps, place))
+    size, begin = frame.lanes, 0
+    while begin < count:
+        size //= 2
+        if count - begin >= size:
+            lanes = listed(vector("i32", size), tuple(range(begin, begin + size)))
+            part = f"shufflevector {stored}, {stored.type.text} poison, {lanes}"
+            if size == 1:
+                part = f"extractelement {stored}, i64 {begin}"
+            piece = function.let(vector(stored.type.item, size), part)
+            function.store(piece, m.offset(first, begin), m.bytes)
+            begin += size
 
 
 def _after(lowering: Lowering, group: Group) -> int:

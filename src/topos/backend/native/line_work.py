@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from topos.backend.native.evaluator import Evaluator
 from topos.backend.native.groups import Group
-from topos.backend.native.lines import Inner, Line, along, inner, packed, terms
+from topos.backend.native.lines import Inner, Line, along, inner, packed
 from topos.backend.native.near import UNROLLED, Numbers, counted_shortly, taken
 from topos.backend.native.nest import Frame
 from topos.backend.native.reads import Place
-from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, written
+from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, listed, written
 from topos.backend.native.rows import Accumulator, Across
 from topos.backend.native.vocabulary import Lanes
 from topos.element import Element
@@ -38,9 +38,7 @@ class Lines(NamedTuple):
 
     def some(self, numbers: Sequence[int]) -> Lines:
         """Some of them."""
-        return self._replace(
-            lines=[self.lines[at] for at in numbers], exists=[self.exists[at] for at in numbers]
-        )
+        return self._replace(lines=[self.lines[at] for at in numbers], exists=[self.exists[at] for at in numbers])
 
 
 class Work:
@@ -114,7 +112,7 @@ class Work:
         moved = Lines(
             (*lines.begin[:axis], 0, *lines.begin[axis:]),
             lines.axis + (axis <= lines.axis),
-            terms(lines.lines, axis, extent),
+            [line.with_axis(axis, at) for line in lines.lines for at in range(extent)],
             [exists for exists in lines.exists for _ in range(extent)],
         )
         values = self._values(operand, frame.element(row), moved)
@@ -145,15 +143,17 @@ class Work:
                 first // step if isinstance(first, int) else frame.function.let(INT64, f"udiv i64 {first.text}, {step}")
             )
         begin = (*lines.begin[:axis], first, 0, *lines.begin[axis + 1 :])
-        made = along(lines.lines, opcode)
+        made = [along(line, opcode) for line in lines.lines]
         # Where there is a window, there is the place that it holds: a line need not be asked again.
-        exists = [self.exists(first, line.lanes, _count(opcode)) for line in made]
+        every = [each for some in made for each in some]
+        exists = [self.exists(first, line.along(axis), _count(opcode)) for line in every]
         (operand,) = frame.spec.rows[row].operands
-        values = self._values(operand, frame.element(row), Lines(begin, axis, made, exists))
+        values = self._values(operand, frame.element(row), Lines(begin, axis, every, exists))
+        given = iter(zip(exists, values, strict=True))
         totals = []
-        for at in range(0, len(made), opcode.size):
+        for some in made:
             total = self._zero(row)
-            for mask, value in zip(exists[at : at + opcode.size], values[at : at + opcode.size], strict=True):
+            for mask, value in (next(given) for _ in some):
                 total = total + frame.reading.select(frame.reading.lanes_of(mask), value, 0.0)
             totals.append(total)
         return totals
@@ -161,28 +161,37 @@ class Work:
     def _across(self, row: int, opcode: Fold, lines: Lines) -> list[Lanes]:
         """Of another axis: all lanes of all lines have the same window there, or none."""
         function, axis = self.frame.function, opcode.axis
-        alike: dict[int, list[int]] = {}
+        alike: dict[int, list[tuple[int, Line]]] = {}
         for number, line in enumerate(lines.lines):
-            alike.setdefault(line.offsets[axis], []).append(number)
+            for at, part in line.by_place(axis).items():
+                alike.setdefault(at, []).append((number, part))
         found: dict[int, Lanes] = {}
-        for offset, numbers in alike.items():
-            some = lines.some(numbers)
+        for offset, parts in alike.items():
+            numbers = [number for number, _ in parts]
             at = function.add(lines.begin[axis], offset)
-            made = [line.at(axis, 0).with_axis(axis, 0) for line in some.lines]
+            made = [part.moved(axis, -offset).with_axis(axis, 0) for _, part in parts]
+            for (number, part), total in zip(
+                parts, self._totals(row, opcode, lines.some(numbers)._replace(lines=made), at), strict=True
+            ):
+                found[number] = total if number not in found else self._chosen(part, total, found[number])
+        return [found[number] if number in found else self._zero(row) for number in range(len(lines.lines))]
 
-            def add(
-                offset: Integer, *held: Operand, at: Integer = at, some: Lines = some._replace(lines=made)
-            ) -> list[Operand]:
-                return self._offset(row, opcode, some, at, offset, held)
+    def _chosen(self, line: Line, value: Lanes, other: Lanes) -> Lanes:
+        """A value in the lanes of a line, another one elsewhere."""
+        mask = listed(value.type.of("i1"), tuple(place is not None for place in line.lanes))
+        return self.frame.reading.select(self.frame.reading.lanes_of(mask), value, other)  # type: ignore[no-any-return]
 
-            totals: Sequence[Operand] = [self._zero(row) for _ in numbers]
-            if opcode.size > UNROLLED:
-                totals = function.loop(0, opcode.size, 1, add, totals)
-            else:
-                for each in range(opcode.size):
-                    totals = add(each, *totals)
-            found.update(zip(numbers, map(self.frame.reading.lanes_of, totals), strict=True))
-        return [found[number] for number in range(len(lines.lines))]
+    def _totals(self, row: int, opcode: Fold, lines: Lines, place: Integer) -> list[Lanes]:
+        """The sums over the windows at one place of their axis."""
+        totals: Sequence[Operand] = [self._zero(row) for _ in lines.lines]
+        if opcode.size > UNROLLED:
+            totals = self.frame.function.loop(
+                0, opcode.size, 1, lambda at, *held: self._offset(row, opcode, lines, place, at, held), totals
+            )
+        else:
+            for at in range(opcode.size):
+                totals = self._offset(row, opcode, lines, place, at, totals)
+        return [self.frame.reading.lanes_of(total) for total in totals]
 
     def _offset(
         self, row: int, opcode: Fold, lines: Lines, place: Integer, at: Integer, held: Sequence[Operand]
@@ -226,7 +235,7 @@ class Work:
         moved = Lines(
             tuple(lines.begin[axis] if axis >= 0 else 0 for axis in place.axes),
             place.axis(lines.axis),
-            place.lines(lines.lines, lines.axis),
+            [place.line(line) for line in lines.lines],
             lines.exists,
         )
         if moved.axis < 0:
@@ -248,14 +257,15 @@ class Work:
         alone = [number for number in range(len(lines.lines)) if number not in gone]
         more = [line for _, made in gained for line in made]
         some = lines.some(alone)
-        masks = [self.exists(lines.begin[axis], line.lanes, shape[axis]) for line in more]
+        masks = [self.exists(lines.begin[axis], line.along(axis), shape[axis]) for line in more]
         values = self.row(row, some._replace(lines=[*some.lines, *more], exists=[*some.exists, *masks]))
         found, rest = dict(zip(alone, values, strict=False)), iter(values[len(alone) :])
         for numbers, made in gained:
-            held, first = [next(rest) for _ in made], made[0].places(axis)[0]
+            held, first = [next(rest) for _ in made], made[0].along(axis)[0]
+            assert first is not None
             for number in numbers:
-                places = {lane: at - first for lane, at in lines.lines[number].places(axis).items()}
-                found[number] = taken(self.frame, held, places) if places else held[0]
+                places = enumerate(lines.lines[number].along(axis))
+                found[number] = taken(self.frame, held, {lane: at - first for lane, at in places if at is not None})
         return [found[number] for number in range(len(lines.lines))]
 
     # memory
@@ -270,18 +280,26 @@ class Work:
         first: Integer = 0
         for index, step in zip(lines.begin, steps, strict=True):
             first = function.add(first, function.multiply(index, step))
-        along = steps[lines.axis] if lines.axis >= 0 else 0
-        places = []
-        for line in lines.lines:
-            start = sum(offset * step for offset, step in zip(line.offsets, steps, strict=True))
-            places.append({lane: start + at * along for lane, at in enumerate(line.lanes) if at is not None})
-        if along == 0:
-            starts = [next(iter(each.values()), 0) for each in places]
-            ones = {
-                start: m.load_one(m.offset(read.pointer, function.add(first, start))) for start in dict.fromkeys(starts)
+        places = [
+            {
+                lane: sum(at * step for at, step in zip(place, steps, strict=True))
+                for lane, place in enumerate(line.lanes)
+                if place is not None
             }
-            return [ones[start] for start in starts]
-        return Numbers(frame, operand, first).taken(places, lines.exists)
+            for line in lines.lines
+        ]
+        is_one = lines.axis < 0 or steps[lines.axis] == 0
+        many = [at for at, each in enumerate(places) if len({*each.values()}) > is_one]
+        found = Numbers(frame, operand, first).taken([places[at] for at in many], [lines.exists[at] for at in many])
+        values = dict(zip(many, found, strict=True))
+        ones: dict[int, Lanes] = {}
+        for at, each in enumerate(places):
+            if at not in values:
+                start = next(iter(each.values()), None)
+                if start is not None and start not in ones:
+                    ones[start] = m.load_one(m.offset(read.pointer, function.add(first, start)))
+                values[at] = m.constant(1.0) if start is None else ones[start]
+        return [values[at] for at in range(len(places))]
 
 
 def _count(opcode: Fold) -> int:

@@ -7,32 +7,41 @@ counted, to see what working them out costs, or written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
 from topos.backend.native.views import View, dense_strides
 from topos.op import Fold
 from topos.records import NamedTuple
 from topos.shape import Shape
 
+Place = tuple[int, ...]
+"""A place, by how far it lies from a beginning along every axis."""
+
 
 class Line(NamedTuple):
-    """Lanes: where each lies on their axis, `None` for those that read nothing, and an offset for every axis.
+    """The place of each lane, `None` for those that read nothing."""
 
-    All are counted from where the lines begin.
-    """
+    lanes: tuple[Place | None, ...]
 
-    offsets: tuple[int, ...]
-    lanes: tuple[int | None, ...]
+    def along(self, axis: int) -> tuple[int | None, ...]:
+        """Where the lanes lie on one axis."""
+        return tuple(None if place is None else place[axis] for place in self.lanes)
 
-    def at(self, axis: int, offset: int) -> Line:
-        """The same with another offset along an axis."""
-        return self._replace(offsets=(*self.offsets[:axis], offset, *self.offsets[axis + 1 :]))
+    def with_axis(self, axis: int, at: int) -> Line:
+        """The same with one more axis, at one place along it."""
+        return Line(tuple(None if place is None else (*place[:axis], at, *place[axis:]) for place in self.lanes))
 
-    def with_axis(self, axis: int, offset: int) -> Line:
-        """The same with one more axis."""
-        return self._replace(offsets=(*self.offsets[:axis], offset, *self.offsets[axis:]))
+    def moved(self, axis: int, offset: int) -> Line:
+        """The same, farther along an axis."""
+        places = ((*place[:axis], place[axis] + offset, *place[axis + 1 :]) if place else place for place in self.lanes)
+        return Line(tuple(places)) if offset else self
 
-    def places(self, axis: int) -> dict[int, int]:
-        """Where the lanes that read anything lie on their axis, which is this one."""
-        return {lane: at + self.offsets[axis] for lane, at in enumerate(self.lanes) if at is not None}
+    def by_place(self, axis: int) -> dict[int, Line]:
+        """The lanes that lie at the same place along an axis together, for each of them."""
+        found = dict.fromkeys(place[axis] for place in self.lanes if place is not None)
+        return {
+            at: Line(tuple(place if place is not None and place[axis] == at else None for place in self.lanes))
+            for at in found
+        }
 
 
 class Inner(NamedTuple):
@@ -41,16 +50,14 @@ class Inner(NamedTuple):
     axes: tuple[int, ...]
     starts: tuple[int, ...]
 
-    def lines(self, lines: Iterable[Line], axis: int) -> list[Line]:
-        """Lines of the view as those of the row; `axis` is that of the lanes in the view."""
-        places = list(zip(self.axes, self.starts, strict=True))
-        return [
-            Line(
-                tuple(start + (line.offsets[own] if own >= 0 else 0) for own, start in places),
-                line.lanes if axis in self.axes else (0,) * len(line.lanes),
-            )
-            for line in lines
-        ]
+    def line(self, line: Line) -> Line:
+        """A line of the view as one of the row."""
+        steps = list(zip(self.axes, self.starts, strict=True))
+        places = (
+            tuple(start + (place[own] if own >= 0 else 0) for own, start in steps) if place is not None else None
+            for place in line.lanes
+        )
+        return Line(tuple(places))
 
     def axis(self, axis: int) -> int:
         """The axis of the row that an axis of the view is, -1 for none."""
@@ -89,36 +96,37 @@ def alike_at_the_end(view: View, shape: Shape) -> int:
     return count
 
 
-def along(lines: Sequence[Line], fold: Fold) -> list[Line]:
-    """The windows of a fold along the axis of the lanes: each offset is a line of its own, line after line."""
+def along(line: Line, fold: Fold) -> list[Line]:
+    """The windows of a fold along the axis of the lanes, and their offsets: of each lane the first, the second, ...
+
+    A lane has none where its place is not at a whole number of steps. So few lines hold all offsets, in their order.
+    """
     axis = fold.axis
-    found = []
-    for line in lines:
-        for at in range(fold.size):
-            starts = [None if lane is None else lane + line.offsets[axis] - at * fold.dilation for lane in line.lanes]
-            windows = tuple(None if start is None or start % fold.step else start // fold.step for start in starts)
-            found.append(Line((*line.offsets[:axis], 0, at, *line.offsets[axis + 1 :]), windows))
-    return found
-
-
-def terms(lines: Sequence[Line], axis: int, extent: int) -> list[Line]:
-    """The terms of a reduction, line after line."""
-    return [line.with_axis(axis, at) for line in lines for at in range(extent)]
+    found: list[list[Place]] = []
+    for place in line.lanes:
+        starts = ((place[axis] - at * fold.dilation, at) for at in range(fold.size)) if place is not None else ()
+        whole = ((start // fold.step, at) for start, at in starts if start % fold.step == 0)
+        found.append([(*place[:axis], *each, *place[axis + 1 :]) for each in whole] if place is not None else [])
+    return [
+        Line(tuple(places[at] if at < len(places) else None for places in found)) for at in range(max(map(len, found)))
+    ]
 
 
 def packed(lines: Sequence[Line], axis: int) -> list[tuple[list[int], list[Line]]]:
     """Lines, by their numbers, of which fewer with lanes next to one another hold all, and these."""
-    alike: dict[tuple[int, ...], list[int]] = {}
+    alike: dict[Place, list[int]] = {}
     for number, line in enumerate(lines):
-        alike.setdefault(line.at(axis, 0).offsets, []).append(number)
+        others = {(*place[:axis], 0, *place[axis + 1 :]) for place in line.lanes if place is not None}
+        if len(others) == 1:
+            alike.setdefault(others.pop(), []).append(number)
     found = []
-    for offsets, numbers in alike.items():
+    for other, numbers in alike.items():
         distinct = {lines[number] for number in numbers}
-        places = [place for line in distinct for place in line.places(axis).values()]
-        width, least = len(lines[numbers[0]].lanes), min(places, default=0)
-        firsts = range(least, max(places, default=0) + 1, width)
+        places = [at for line in distinct for at in line.along(axis) if at is not None]
+        width, least = len(lines[numbers[0]].lanes), min(places)
+        firsts = range(least, max(places) + 1, width)
         if len(firsts) < len(distinct):
-            found.append((numbers, [Line(offsets, tuple(range(first, first + width))) for first in firsts]))
+            found.append((numbers, [beside(other, axis, range(first, first + width)) for first in firsts]))
     return found
 
 
@@ -130,6 +138,14 @@ def fewest(lines: Sequence[Line], axis: int) -> list[Line]:
     return [*alone, *(line for _, made in gained for line in made)]
 
 
-def first_line(rank: int, lanes: int, active: int) -> Line:
-    """The line at which a kernel stands, its first lanes being places."""
-    return Line((0,) * rank, tuple(lane if lane < active else None for lane in range(lanes)))
+def beside(place: Place, axis: int, lanes: Iterable[int | None]) -> Line:
+    """Places that differ along one axis."""
+    return Line(tuple(None if at is None else (*place[:axis], at, *place[axis + 1 :]) for at in lanes))
+
+
+def block(rank: int, axis: int, places: int, lanes: int) -> list[Line]:
+    """So many places side by side along an axis, in as few lines as hold them."""
+    return [
+        beside((0,) * rank, axis, (at if at < places else None for at in range(first, first + lanes)))
+        for first in range(0, places, lanes)
+    ]

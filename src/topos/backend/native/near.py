@@ -82,6 +82,8 @@ class Numbers:
         Each has a place for some of its lanes, and a mask of those whose memory may be touched, where not all may be.
         """
         lanes = self._frame.lanes
+        if not places:
+            return []
         starts = [_start(each) for each in places]
         if None not in starts:
             shared = {start: starts.count(start) for start in starts if start is not None}

@@ -12,14 +12,12 @@ from collections.abc import Iterable, Sequence
 
 from topos.backend.native.costs import is_dear
 from topos.backend.native.groups import Group, Lowering
-from topos.backend.native.line_counts import counts
+from topos.backend.native.line_counts import LANES, MOST_WRITTEN_OUT, counts
 from topos.backend.native.lines import inner
 from topos.backend.native.near import UNROLLED
 from topos.backend.native.recomputing import WRITTEN
 from topos.op import Cast, Elementwise, Fold, MaxAlong, SumAlong
 
-MOST_WRITTEN_OUT = 1 << 9
-"""Rows and reads that are written one by one: of more, the text takes too long to compile."""
 MOVED = 4
 """What a number that is written or read counts for, in rows that are worked out for it."""
 WHY = "its windows are worked out where they are folded"
@@ -61,7 +59,11 @@ def _is_made_of_lines(lowering: Lowering, group: Group) -> bool:
         return False
     for row in group.rows:
         recorded = spec.rows[row]
-        if is_dear(spec, row) or not isinstance(recorded.opcode, Elementwise | Cast | Fold | MaxAlong | SumAlong):
+        if (
+            is_dear(spec, row)
+            or not recorded.shape.volume
+            or not isinstance(recorded.opcode, Elementwise | Cast | Fold | MaxAlong | SumAlong)
+        ):
             return False
         if isinstance(recorded.opcode, MaxAlong | SumAlong):
             extent = spec.rows[recorded.operands[0]].shape[recorded.opcode.axis]
@@ -121,7 +123,9 @@ def _is_less(lowering: Lowering, groups: Sequence[Group], at: int, taken: dict[i
     if len(taken) == 1 and not _holds(lowering, given.rows, MaxAlong, SumAlong):
         (home,) = taken
         reads = [operand for operand in groups[home].reads if lowering.views[operand].row in given.writes]
-        if all(spec.rows[operand].shape.volume <= spec.rows[lowering.views[operand].row].shape.volume for operand in reads):
+        if all(
+            spec.rows[operand].shape.volume <= spec.rows[lowering.views[operand].row].shape.volume for operand in reads
+        ):
             return True
     stored = sum(spec.rows[row].shape.volume for row in given.writes) * (WRITTEN + len(taken))
     stored += sum(_read(lowering, given).values())
@@ -137,7 +141,8 @@ def _is_less(lowering: Lowering, groups: Sequence[Group], at: int, taken: dict[i
 
 def _work(lowering: Lowering, group: Group) -> float:
     shape = lowering.spec.rows[group.writes[0]].shape
-    return counts(lowering, group.rows, group.writes, shape).work * shape.volume
+    count = counts(lowering, group.rows, group.writes, shape)
+    return LANES * count.work / count.places * shape.volume
 
 
 def _read(lowering: Lowering, group: Group) -> dict[int, int]:
