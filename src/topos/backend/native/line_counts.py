@@ -21,10 +21,20 @@ MOST_LINES = 4
 """Registers of places that a kernel works out together."""
 
 
+MOST_UNROLLED = 1 << 7
+"""Rows and reads beyond which the offsets of folds across the lanes are loops."""
+MUCH_LESS = 0.9
+"""What the work has to come down to for more registers to be worth their text."""
+
+
 class Counts(NamedTuple):
-    """What rows take that are worked out for `places` neighbours together: rows and reads, written and run."""
+    """What rows take that are worked out for `places` neighbours together: rows and reads, written and run.
+
+    Windows of up to `unrolled` offsets across the lanes are written one by one.
+    """
 
     places: int
+    unrolled: int
     text: int
     work: float
 
@@ -50,14 +60,26 @@ def counts(lowering: Lowering, rows: Rows, writes: Rows, shape: Shape, lanes: in
     step, reach = _along(lowering, rows, writes, axis)
     wanted = [lanes // step * step, *((many * lanes - reach // step) * step for many in (1, 2)), step]
     found = [
-        _counts(lowering, rows, writes, _Scope(axis, 1, 1.0), block(shape.rank, axis, places, lanes), places)
-        for places in dict.fromkeys(wanted)
+        _written(lowering, rows, writes, _Scope(axis, 1, 1.0), block(shape.rank, axis, places, lanes), places)
+        for places in sorted({*wanted})
         if 0 < places <= MOST_LINES * lanes and lanes > 1
     ]
     if not found:
-        return _counts(lowering, rows, writes, _Scope(-1, 1, float(lanes)), block(shape.rank, axis, 1, 1), 1)
-    few = [each for each in found if each.text <= MOST_WRITTEN_OUT]
-    return min(few or found, key=lambda each: each.work / each.places if few else each.text)
+        alone = _Scope(-1, 1, float(lanes))
+        return _written(lowering, rows, writes, alone, block(shape.rank, axis, 1, 1), 1)
+    best, *others = [each for each in found if each.text <= MOST_WRITTEN_OUT] or found[:1]
+    for each in others:
+        if each.work / each.places < MUCH_LESS * best.work / best.places:
+            best = each
+    return best
+
+
+def _written(lowering: Lowering, rows: Rows, writes: Rows, scope: _Scope, lines: list[Line], places: int) -> Counts:
+    """What it takes at some lines, in loops where it is much that would be written one by one."""
+    count = _counts(lowering, rows, writes, scope, lines, Counts(places, UNROLLED, 0, 0.0))
+    if count.text <= MOST_UNROLLED:
+        return count
+    return _counts(lowering, rows, writes, scope, lines, Counts(places, 1, 0, 0.0))
 
 
 def inside(lowering: Lowering, rows: Mapping[int, object], row: int) -> Iterator[tuple[int, int, Inner]]:
@@ -94,7 +116,7 @@ def _along(lowering: Lowering, rows: Rows, writes: Rows, axis: int) -> tuple[int
     return steps, reaches
 
 
-def _counts(lowering: Lowering, rows: Rows, writes: Rows, scope: _Scope, lines: list[Line], places: int) -> Counts:
+def _counts(lowering: Lowering, rows: Rows, writes: Rows, scope: _Scope, lines: list[Line], count: Counts) -> Counts:
     asked: dict[int, dict[_Scope, dict[Line, None]]] = {row: {} for row in rows}
     asked.update({row: {scope: dict.fromkeys(lines)} for row in writes})
     text, work = 0, 0.0
@@ -103,7 +125,7 @@ def _counts(lowering: Lowering, rows: Rows, writes: Rows, scope: _Scope, lines: 
         for own, some in asked[row].items():
             text += own.text * len(some)
             work += own.work * len(some)
-            below, made = _made(lowering, row, own, [*some])
+            below, made = _made(lowering, row, own, [*some], count.unrolled)
             within = {operand: (base, place) for operand, base, place in inside(lowering, asked, row)}
             for operand in recorded.operands:
                 if operand in within:
@@ -114,17 +136,17 @@ def _counts(lowering: Lowering, rows: Rows, writes: Rows, scope: _Scope, lines: 
                 elif operand not in lowering.constants:
                     text += below.text * len(made)
                     work += below.work * len(made)
-    return Counts(places, text, work)
+    return count._replace(text=text, work=work)
 
 
-def _made(lowering: Lowering, row: int, scope: _Scope, lines: list[Line]) -> tuple[_Scope, list[Line]]:
+def _made(lowering: Lowering, row: int, scope: _Scope, lines: list[Line], unrolled: int) -> tuple[_Scope, list[Line]]:
     """The lines of what a row reads."""
     recorded = lowering.spec.rows[row]
     opcode = recorded.opcode
     if isinstance(opcode, Fold):
         if opcode.axis == scope.axis:
             return scope, [each for line in lines for each in along(line, opcode)]
-        more = opcode.size if opcode.size <= UNROLLED else 1
+        more = opcode.size if opcode.size <= unrolled else 1
         axis = scope.axis + (opcode.axis < scope.axis)
         runs = scope.work * opcode.size / opcode.step
         parts = [part for line in lines for part in line.by_place(opcode.axis).values()]

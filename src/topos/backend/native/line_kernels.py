@@ -35,7 +35,7 @@ def line_kernel(lowering: Lowering, group: Group, target: Target) -> Call:
     for operand, map in zip(group.reads, steps[len(group.writes) :], strict=True):
         frame.read(operand).maps = [map]
     results = [frame.add(lowering.views[row], frame.element(row).dtype.itemsize) for row in group.writes]
-    work = Work(frame, group, (after, after and len(shape) - (group.shape.rank - after)))
+    work = Work(frame, group, (after, after and len(shape) - (group.shape.rank - after)), count.unrolled)
     lines = block(len(shape), axis, min(count.places, shape[axis]), lanes)
     is_whole = not shape[axis] % count.places
 

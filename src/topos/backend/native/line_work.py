@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from topos.backend.native.evaluator import Evaluator
 from topos.backend.native.groups import Group
 from topos.backend.native.lines import Inner, Line, along, inner, packed
-from topos.backend.native.near import UNROLLED, Numbers, counted_shortly, taken
+from topos.backend.native.near import Numbers, counted_shortly, taken
 from topos.backend.native.nest import Frame
 from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, listed, written
@@ -42,12 +42,15 @@ class Lines(NamedTuple):
 
 
 class Work:
-    """The rows of a group. `merged` is how many last axes of all of them are how many in the steps of its reads."""
+    """The rows of a group. `merged` is how many last axes of all of them are how many in the steps of its reads.
 
-    def __init__(self, frame: Frame, group: Group, merged: tuple[int, int]) -> None:
+    Windows of up to `unrolled` offsets across the lanes are written one by one, others are a loop.
+    """
+
+    def __init__(self, frame: Frame, group: Group, merged: tuple[int, int], unrolled: int) -> None:
         self.frame = frame
         self._evaluator = Evaluator(frame, group)
-        self._merged = merged
+        self._merged, self._unrolled = merged, unrolled
         self._held: dict[object, Lanes] = {}
         self._counted: dict[object, Operand] = {}
 
@@ -184,7 +187,7 @@ class Work:
     def _totals(self, row: int, opcode: Fold, lines: Lines, place: Integer) -> list[Lanes]:
         """The sums over the windows at one place of their axis."""
         totals: Sequence[Operand] = [self._zero(row) for _ in lines.lines]
-        if opcode.size > UNROLLED:
+        if opcode.size > self._unrolled:
             totals = self.frame.function.loop(
                 0, opcode.size, 1, lambda at, *held: self._offset(row, opcode, lines, place, at, held), totals
             )
