@@ -25,6 +25,10 @@ from topos.records import NamedTuple
 from topos.shape import Shape
 
 
+HELD = 16
+"""Registers: of more terms than these, each line's are taken together before the next one's are read."""
+
+
 class Lines(NamedTuple):
     """Lines that begin at one place; `axis` is that of their lanes, -1 where they have one.
 
@@ -112,15 +116,19 @@ class Work:
         extent = frame.spec.rows[operand].shape[axis]
         own = frame.arithmetic(frame.element(row))
         wanted = Accumulator(frame.arithmetic(frame.element(row).accumulator), isinstance(opcode, SumAlong))
-        moved = Lines(
-            (*lines.begin[:axis], 0, *lines.begin[axis:]),
-            lines.axis + (axis <= lines.axis),
-            [line.with_axis(axis, at) for line in lines.lines for at in range(extent)],
-            [exists for exists in lines.exists for _ in range(extent)],
-        )
-        values = self._values(operand, frame.element(row), moved)
-        parts = [values[at : at + extent] for at in range(0, len(values), extent)]
-        return [own.rounded(self._gathered(wanted, part)) for part in parts]
+        begin = (*lines.begin[:axis], 0, *lines.begin[axis:])
+        many = len(lines.lines) if len(lines.lines) * extent <= HELD else 1
+        found = []
+        for at in range(0, len(lines.lines), many):
+            some = lines.some(range(at, min(at + many, len(lines.lines))))
+            inner = [line.with_axis(axis, term) for line in some.lines for term in range(extent)]
+            exists = [mask for mask in some.exists for _ in range(extent)]
+            values = self._values(
+                operand, frame.element(row), Lines(begin, lines.axis + (axis <= lines.axis), inner, exists)
+            )
+            parts = (values[first : first + extent] for first in range(0, len(values), extent))
+            found += [own.rounded(self._gathered(wanted, part)) for part in parts]
+        return found
 
     def _gathered(self, wanted: Accumulator, values: Sequence[Lanes]) -> Lanes:
         if wanted.is_sum:
