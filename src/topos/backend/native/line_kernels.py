@@ -8,8 +8,8 @@ from topos.backend.native.arithmetic import Arithmetic
 from topos.backend.native.costs import lanes_up_to
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.line_counts import counts
-from topos.backend.native.line_work import Lines, Work
-from topos.backend.native.lines import alike_at_the_end, block
+from topos.backend.native.line_work import Work
+from topos.backend.native.lines import Lines, alike_at_the_end, block
 from topos.backend.native.loops import lanes_for
 from topos.backend.native.near import lanes_axis
 from topos.backend.native.nest import Frame
@@ -67,7 +67,7 @@ def line_kernel(lowering: Lowering, group: Group, target: Target) -> Call:
             frame.function.either(frame.function.below(left, count.places), lambda: store(False), lambda: store(True))
 
     blocks = -(-shape[axis] // count.places)
-    size = group.shape.volume * round(count.work / count.places)
+    size = round(group.shape.volume * lanes * count.work / count.places)
     tiles = frame.tiled([*shape[:axis], blocks, 1], size, body)
     return Call((frame.kernel("lines", tiles),), frame.pointers)
 

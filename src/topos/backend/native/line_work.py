@@ -11,38 +11,19 @@ from collections.abc import Callable, Sequence
 
 from topos.backend.native.evaluator import Evaluator
 from topos.backend.native.groups import Group
-from topos.backend.native.lines import Inner, Line, along, inner, packed
-from topos.backend.native.near import Numbers, counted_shortly, taken
+from topos.backend.native.lines import Inner, Line, Lines, along, inner, packed
+from topos.backend.native.near import counted_shortly, numbers_at, taken
 from topos.backend.native.nest import Frame
-from topos.backend.native.reads import Place
-from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, listed, written
+from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, listed, vector, written
 from topos.backend.native.rows import Accumulator, Across
 from topos.backend.native.vocabulary import Lanes
 from topos.element import Element
 from topos.op import Fold, MaxAlong, SumAlong
 from topos.op.movement import window_count
-from topos.records import NamedTuple
 from topos.shape import Shape
-
 
 HELD = 16
 """Registers: of more terms than these, each line's are taken together before the next one's are read."""
-
-
-class Lines(NamedTuple):
-    """Lines that begin at one place; `axis` is that of their lanes, -1 where they have one.
-
-    Each `exists` has the lanes of a line that may be read, where not all may.
-    """
-
-    begin: tuple[Integer, ...]
-    axis: int
-    lines: Sequence[Line]
-    exists: Sequence[Operand | None]
-
-    def some(self, numbers: Sequence[int]) -> Lines:
-        """Some of them."""
-        return self._replace(lines=[self.lines[at] for at in numbers], exists=[self.exists[at] for at in numbers])
 
 
 class Work:
@@ -172,25 +153,34 @@ class Work:
     def _across(self, row: int, opcode: Fold, lines: Lines) -> list[Lanes]:
         """Of another axis: all lanes of all lines have the same window there, or none."""
         function, axis = self.frame.function, opcode.axis
-        alike: dict[int, list[tuple[int, Line]]] = {}
+        parts: dict[int, dict[int, Line]] = {}
         for number, line in enumerate(lines.lines):
-            for at, part in line.by_place(axis).items():
-                alike.setdefault(at, []).append((number, part))
+            for offset, part in line.by_place(axis).items():
+                parts.setdefault(offset, {})[number] = part
         found: dict[int, Lanes] = {}
-        for offset, parts in alike.items():
-            numbers = [number for number, _ in parts]
-            at = function.add(lines.begin[axis], offset)
-            made = [part.moved(axis, -offset).with_axis(axis, 0) for _, part in parts]
-            for (number, part), total in zip(
-                parts, self._totals(row, opcode, lines.some(numbers)._replace(lines=made), at), strict=True
-            ):
-                found[number] = total if number not in found else self._chosen(part, total, found[number])
+        for offset, some in parts.items():
+            place = function.add(lines.begin[axis], offset)
+            there = lines._replace(
+                lines=[part.moved(axis, -offset).with_axis(axis, 0) for part in some.values()],
+                exists=[self._where(part, lines, number) for number, part in some.items()],
+            )
+            for number, total in zip(some, self._totals(row, opcode, there, place), strict=True):
+                mask = self._where(some[number], lines, number)
+                before = found.get(number)
+                found[number] = total if before is None or mask is None else self._chosen(mask, total, before)
         return [found[number] if number in found else self._zero(row) for number in range(len(lines.lines))]
 
-    def _chosen(self, line: Line, value: Lanes, other: Lanes) -> Lanes:
-        """A value in the lanes of a line, another one elsewhere."""
-        mask = listed(value.type.of("i1"), tuple(place is not None for place in line.lanes))
-        return self.frame.reading.select(self.frame.reading.lanes_of(mask), value, other)  # type: ignore[no-any-return]
+    def _where(self, part: Line, lines: Lines, number: int) -> Operand | None:
+        """Which lanes of a part of a line may be read."""
+        mask = lines.exists[number]
+        if part == lines.lines[number]:
+            return mask
+        own = listed(vector("i1", self.frame.lanes), tuple(place is not None for place in part.lanes))
+        return own if mask is None else self.frame.function.let(own.type, f"and {own}, {mask.text}")
+
+    def _chosen(self, mask: Operand, value: Lanes, other: Lanes) -> Lanes:
+        reading = self.frame.reading
+        return reading.select(reading.lanes_of(mask), value, other)  # type: ignore[no-any-return]
 
     def _totals(self, row: int, opcode: Fold, lines: Lines, place: Integer) -> list[Lanes]:
         """The sums over the windows at one place of their axis."""
@@ -238,7 +228,7 @@ class Work:
         """An operand: a row of the group, worked out, or numbers, loaded."""
         base = self._evaluator.base(operand)
         if base is None:
-            return self._each((operand, wanted.name), lines, lambda some: self._read(operand, wanted, some))
+            return self._each((operand, wanted.name), lines, lambda some: numbers_at(self.frame, operand, wanted, some))
         shape = self.frame.spec.rows[base].shape
         place = inner(self.frame.lowering.views[operand], shape)
         assert place is not None
@@ -278,39 +268,6 @@ class Work:
                 places = enumerate(lines.lines[number].along(axis))
                 found[number] = taken(self.frame, held, {lane: at - first for lane, at in places if at is not None})
         return [found[number] for number in range(len(lines.lines))]
-
-    # memory
-    def _read(self, operand: int, wanted: Element, lines: Lines) -> list[Lanes]:
-        """Numbers at the lanes of each line; those of others are any."""
-        frame, function = self.frame, self.frame.function
-        if operand in frame.lowering.constants:
-            return [frame.value(operand, Place((), 0, None), wanted)] * len(lines.lines)
-        read = frame.reads[operand]
-        assert read.element is not None
-        m, steps = frame.arithmetic(read.element), read.maps[0]
-        first: Integer = 0
-        for index, step in zip(lines.begin, steps, strict=True):
-            first = function.add(first, function.multiply(index, step))
-        places = [
-            {
-                lane: sum(at * step for at, step in zip(place, steps, strict=True))
-                for lane, place in enumerate(line.lanes)
-                if place is not None
-            }
-            for line in lines.lines
-        ]
-        is_one = lines.axis < 0 or steps[lines.axis] == 0
-        many = [at for at, each in enumerate(places) if len({*each.values()}) > is_one]
-        found = Numbers(frame, operand, first).taken([places[at] for at in many], [lines.exists[at] for at in many])
-        values = dict(zip(many, found, strict=True))
-        ones: dict[int, Lanes] = {}
-        for at, each in enumerate(places):
-            if at not in values:
-                start = next(iter(each.values()), None)
-                if start is not None and start not in ones:
-                    ones[start] = m.load_one(m.offset(read.pointer, function.add(first, start)))
-                values[at] = m.constant(1.0) if start is None else ones[start]
-        return [values[at] for at in range(len(places))]
 
 
 def _count(opcode: Fold) -> int:

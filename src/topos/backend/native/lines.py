@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from topos.backend.native.registers import Integer, Operand
 from topos.backend.native.views import View, dense_strides
 from topos.op import Fold
 from topos.records import NamedTuple
@@ -42,6 +43,22 @@ class Line(NamedTuple):
             at: Line(tuple(place if place is not None and place[axis] == at else None for place in self.lanes))
             for at in found
         }
+
+
+class Lines(NamedTuple):
+    """Lines that begin at one place; `axis` is that of their lanes, -1 where they have one.
+
+    Each `exists` has the lanes of a line that may be read, where not all may.
+    """
+
+    begin: tuple[Integer, ...]
+    axis: int
+    lines: Sequence[Line]
+    exists: Sequence[Operand | None]
+
+    def some(self, numbers: Sequence[int]) -> Lines:
+        """Some of them."""
+        return self._replace(lines=[self.lines[at] for at in numbers], exists=[self.exists[at] for at in numbers])
 
 
 class Inner(NamedTuple):

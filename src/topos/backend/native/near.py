@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from topos.backend.native.lines import Lines
 from topos.backend.native.nest import Frame
+from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT32, INT64, TRUTH, Integer, Operand, listed, vector, written
 from topos.backend.native.vocabulary import Lanes
+from topos.element import Element
 
 MOST_NEAR = 4
 """Registers that hold what the windows of neighbouring places hold."""
@@ -64,6 +67,39 @@ def taken(frame: Frame, held: Sequence[Lanes], places: Mapping[int, int]) -> Lan
             )
     assert found is not None
     return found
+
+
+def numbers_at(frame: Frame, operand: int, wanted: Element, lines: Lines) -> list[Lanes]:
+    """Numbers of an operand at the lanes of each line; those of others are any."""
+    function = frame.function
+    if operand in frame.lowering.constants:
+        return [frame.value(operand, Place((), 0, None), wanted)] * len(lines.lines)
+    read = frame.reads[operand]
+    assert read.element is not None
+    m, steps = frame.arithmetic(read.element), read.maps[0]
+    first: Integer = 0
+    for index, step in zip(lines.begin, steps, strict=True):
+        first = function.add(first, function.multiply(index, step))
+    places = [
+        {
+            lane: sum(at * step for at, step in zip(place, steps, strict=True))
+            for lane, place in enumerate(line.lanes)
+            if place is not None
+        }
+        for line in lines.lines
+    ]
+    is_one = lines.axis < 0 or steps[lines.axis] == 0
+    many = [at for at, each in enumerate(places) if len({*each.values()}) > is_one]
+    found = Numbers(frame, operand, first).taken([places[at] for at in many], [lines.exists[at] for at in many])
+    values = dict(zip(many, found, strict=True))
+    ones: dict[int, Lanes] = {}
+    for at, each in enumerate(places):
+        if at not in values:
+            start = next(iter(each.values()), None)
+            if start is not None and start not in ones:
+                ones[start] = m.load_one(m.offset(read.pointer, function.add(first, start)))
+            values[at] = m.constant(1.0) if start is None else ones[start]
+    return [values[at] for at in range(len(places))]
 
 
 class Numbers:

@@ -14,7 +14,7 @@ from topos.backend.native.costs import is_dear
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.line_counts import LANES, MOST_WRITTEN_OUT, counts
 from topos.backend.native.lines import inner
-from topos.backend.native.near import UNROLLED
+from topos.backend.native.near import MOST_NEAR, UNROLLED, lanes_axis
 from topos.backend.native.recomputing import WRITTEN
 from topos.op import Cast, Elementwise, Fold, MaxAlong, SumAlong
 
@@ -32,7 +32,22 @@ def with_worked_out(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
         if taken and _is_less(lowering, found, at, taken):
             found[at] = found[at]._replace(reads=[], writes=[])
             found = [taken.get(home) or group for home, group in enumerate(found)]
-    return [group for group in found if group.writes]
+    return [_beside_one_another(lowering, group) for group in found if group.writes]
+
+
+def _beside_one_another(lowering: Lowering, group: Group) -> Group:
+    """A group with its rows in the lanes, not their few terms, where the rows lie as near to one another."""
+    last = group.shape.rank - 1
+    if group.axis is None or group.axis != last or not _is_made_of_lines(lowering, group):
+        return group
+    shape = lowering.spec.rows[group.writes[0]].shape
+    taken = group._replace(shape=shape, axis=None, in_lines=True)
+    if shape == group.shape or max(shape, default=1) == 1:
+        return group
+    views = [lowering.views[operand] for operand in group.reads]
+    steps = [view.strides[lanes_axis(shape)] for view in views if view.shape == group.shape]
+    is_near = all(0 < step < MOST_NEAR for step in steps)
+    return taken if is_near and _is_known(lowering, taken) else group
 
 
 def _homes(lowering: Lowering, groups: Sequence[Group], at: int) -> list[int]:
