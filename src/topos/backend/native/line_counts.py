@@ -7,7 +7,7 @@ from math import lcm
 
 from topos.backend.native.groups import Lowering
 from topos.backend.native.lines import Inner, Line, along, block, fewest, inner
-from topos.backend.native.near import UNROLLED, lanes_axis
+from topos.backend.native.near import MOST_NEAR, UNROLLED, lanes_axis
 from topos.op import Fold
 from topos.op.reduction import AlongAxis
 from topos.records import NamedTuple
@@ -17,6 +17,8 @@ LANES = 8
 """Of a register, whatever the machine has: groups are the same on all of them."""
 MOST_WRITTEN_OUT = 1 << 9
 """Rows and reads that are written one by one: of more, the text takes too long to compile."""
+FAR = 4
+"""What reading neighbours counts for that lie far apart: each lane is loaded by itself."""
 MOST_LINES = 4
 """Registers of places that a kernel works out together."""
 
@@ -134,8 +136,9 @@ def _counts(lowering: Lowering, rows: Rows, writes: Rows, scope: _Scope, lines: 
                     few = fewest([place.line(line) for line in made], there.axis)
                     asked[base].setdefault(there, {}).update(dict.fromkeys(few))
                 elif operand not in lowering.constants:
+                    step = lowering.views[operand].strides[below.axis] if below.axis >= 0 else 0
                     text += below.text * len(made)
-                    work += below.work * len(made)
+                    work += below.work * len(made) * (1 if 0 <= step < MOST_NEAR else FAR)
     return count._replace(text=text, work=work)
 
 

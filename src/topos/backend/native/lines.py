@@ -82,7 +82,10 @@ class Inner(NamedTuple):
 
 
 def inner(view: View, shape: Shape) -> Inner | None:
-    """How a view steps through the axes of a row-major buffer, each with one of its own or not at all; or `None`."""
+    """How a view steps through the axes of a row-major buffer, each with one of its own or not at all; or `None`.
+
+    They are in their order: in another one, lanes would lie far apart.
+    """
     if view.guards or view.grid is not None or not view.shape.volume:
         return None
     steps = dense_strides(shape)
@@ -95,7 +98,7 @@ def inner(view: View, shape: Shape) -> Inner | None:
         if extent == 1 or not step:
             continue
         at = next((at for at, each in enumerate(steps) if each == step and shape[at] > 1), None)
-        if at is None or axes[at] >= 0 or starts[at] + extent > shape[at]:
+        if at is None or max(axes[at:]) >= 0 or starts[at] + extent > shape[at]:
             return None
         axes[at] = own
     return Inner(tuple(axes), tuple(starts)) if left == 0 else None
