@@ -155,9 +155,12 @@ def _is_less(lowering: Lowering, groups: Sequence[Group], at: int, taken: dict[i
 
 
 def _work(lowering: Lowering, group: Group) -> float:
-    shape = lowering.spec.rows[group.writes[0]].shape
-    count = counts(lowering, group.rows, group.writes, shape)
-    return LANES * count.work / count.places * shape.volume
+    """What a group works out and reads, in rows for each number: once each, or as often as a line needs it."""
+    if not group.in_lines:
+        rows = lowering.spec.rows
+        return sum(rows[row].shape.volume for row in (*group.rows, *group.reads))
+    count = counts(lowering, group.rows, group.writes, group.shape)
+    return LANES * count.work / count.places * group.shape.volume
 
 
 def _read(lowering: Lowering, group: Group) -> dict[int, int]:
