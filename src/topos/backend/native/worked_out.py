@@ -18,7 +18,7 @@ from topos.backend.native.near import MOST_NEAR, UNROLLED, lanes_axis
 from topos.backend.native.recomputing import WRITTEN
 from topos.op import Cast, Elementwise, Fold, MaxAlong, SumAlong
 
-MOVED = 4
+MOVED = 3
 """What a number that is written or read counts for, in rows that are worked out for it."""
 WHY = "its windows are worked out where they are folded"
 
@@ -27,12 +27,48 @@ def with_worked_out(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
     """The groups, without those that are worked out by the ones that read them."""
     found = list(groups)
     for at in reversed(range(len(found))):
-        homes = _homes(lowering, found, at)
-        taken = {home: _taken(lowering, found[home], found[at]) for home in homes}
-        if taken and _is_less(lowering, found, at, taken):
-            found[at] = found[at]._replace(reads=[], writes=[])
-            found = [taken.get(home) or group for home, group in enumerate(found)]
+        parts = _parts(lowering, found[at])
+        found = (parts and _without(lowering, [*found[:at], *parts, *found[at + 1 :]], at + 1)) or found
+        found = _without(lowering, found, at) or found
     return [_beside_one_another(lowering, group) for group in found if group.writes]
+
+
+def _without(lowering: Lowering, groups: list[Group], at: int) -> list[Group] | None:
+    """The groups with one worked out by its readers; `None` where it had better be stored."""
+    taken = {home: _taken(lowering, groups[home], groups[at]) for home in _homes(lowering, groups, at)}
+    if not taken or not _is_less(lowering, groups, at, taken):
+        return None
+    found = [taken.get(home) or group for home, group in enumerate(groups)]
+    found[at] = found[at]._replace(reads=[], writes=[])
+    return found
+
+
+def _parts(lowering: Lowering, group: Group) -> list[Group] | None:
+    """A loop of a few terms as two: what is one number for each of its rows, and what it makes of that."""
+    spec, views = lowering.spec, lowering.views
+    each = [row for row in group.writes if not lowering.is_across(row)]
+    if group.in_lines or group.axis is None or group.axis < 0 or not each:
+        return None
+    if not _holds(lowering, group.rows, MaxAlong, SumAlong) or group.shape[group.axis] > UNROLLED:
+        return None
+    places = [row for row in group.rows if not lowering.is_across(row)]
+    rows = [row for row in lowering.wanted(group.rows, each) if row in places]
+    reads = _outside(lowering, rows)
+    bases = {views[operand].row for operand in reads}
+    across = [row for row in group.rows if lowering.is_across(row) and (row in group.writes or row in bases)]
+    if not across:
+        return None
+    needed = lowering.wanted(group.rows, across)
+    first = group._replace(rows=needed, reads=_outside(lowering, needed), writes=across)
+    return [first, group._replace(shape=spec.rows[rows[-1]].shape, rows=rows, reads=reads, writes=each, axis=None)]
+
+
+def _outside(lowering: Lowering, rows: Sequence[int]) -> list[int]:
+    """What rows read that is none of them."""
+    operands = dict.fromkeys(operand for row in rows for operand in lowering.spec.rows[row].operands)
+    return [
+        operand for operand in operands if operand not in lowering.constants and lowering.views[operand].row not in rows
+    ]
 
 
 def _beside_one_another(lowering: Lowering, group: Group) -> Group:
@@ -102,11 +138,9 @@ def _taken(lowering: Lowering, group: Group, given: Group) -> Group | None:
     views = lowering.views
     wanted = lowering.wanted(given.rows, {views[operand].row for operand in group.reads} & {*given.rows})
     rows = [*wanted, *(row for row in group.rows if row not in wanted)]
-    operands = dict.fromkeys(operand for row in rows for operand in lowering.spec.rows[row].operands)
-    outside = [each for each in operands if each not in lowering.constants and views[each].row not in rows]
     shape = lowering.spec.rows[group.writes[0]].shape
     why = WHY if folds or is_fold else given.why
-    taken = group._replace(shape=shape, rows=rows, reads=outside, axis=None, why=why, in_lines=True)
+    taken = group._replace(shape=shape, rows=rows, reads=_outside(lowering, rows), axis=None, why=why, in_lines=True)
     return taken if _is_known(lowering, taken) else None
 
 
