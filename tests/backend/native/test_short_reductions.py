@@ -108,7 +108,7 @@ def test_numbers_of_every_kind(pool: Pool, number: float) -> None:
     checked(record)
 
 
-CLAIMED = [(3, 2, 1), (3, 2, 0), (3, 1, 1), (5, 3, 2)]
+CLAIMED = [(3, 2, 1), (3, 2, 0), (3, 1, 1), (5, 3, 2), (3, 3, 1), (2, 2, 1)]
 
 
 @pytest.mark.parametrize("case", CLAIMED, ids=str)

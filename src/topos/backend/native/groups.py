@@ -19,7 +19,7 @@ from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import Placement
 from topos.backend.native.prologues import Prologues
 from topos.backend.native.readers import Readers
-from topos.backend.native.rearranging import Rearranging, settled_rows
+from topos.backend.native.rearranging import Rearranging, cut_rows, settled_rows
 from topos.backend.native.recomputing import Recomputing
 from topos.backend.native.registers import Operand
 from topos.backend.native.rings import Ring
@@ -85,7 +85,8 @@ class Lowering:
         self._gridded = gridded_rows(self.spec, scheduled, self.kept)
         self._widened = widened_by_products(self.spec, scheduled, self.kept)
         settled = settled_rows(self.spec, scheduled, self.kept)
-        self._rearranging = Rearranging(self.spec, self.views, self.constants, self._placement, settled)
+        cut = cut_rows(self.spec, scheduled)
+        self._rearranging = Rearranging(self.spec, self.views, self.constants, self._placement, settled, cut)
         alone = folded_alone(self.spec, scheduled, self.kept)
         self._folding = Folding(self.spec, self.views, self._placement, self._rearranging, alone, self.kept)
         for row in scheduled:
