@@ -8,7 +8,7 @@ too: it is worked out again by each of its readers, where those take less time f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from topos.backend.native.costs import is_dear
 from topos.backend.native.groups import Group, Lowering
@@ -26,38 +26,64 @@ WHY = "its windows are worked out where they are folded"
 def with_worked_out(lowering: Lowering, groups: Sequence[Group]) -> list[Group]:
     """The groups, without those that are worked out by the ones that read them."""
     found = list(groups)
+    homes = _homes(lowering, found)
     for at in reversed(range(len(found))):
         parts = _parts(lowering, found[at])
-        found = (parts and _without(lowering, [*found[:at], *parts, *found[at + 1 :]], at + 1)) or found
-        found = _without(lowering, found, at) or found
+        some = [*found[:at], *parts, *found[at + 1 :]]
+        fewer = _without(lowering, some, at + 1, _homes(lowering, some)) if parts else None
+        found, homes = (found, homes) if fewer is None else (fewer, _homes(lowering, fewer))
+        fewer = _without(lowering, found, at, homes)
+        found, homes = (found, homes) if fewer is None else (fewer, _homes(lowering, fewer))
     return [_beside_one_another(lowering, group) for group in found if group.writes]
 
 
-def _without(lowering: Lowering, groups: list[Group], at: int) -> list[Group] | None:
-    """The groups with one worked out by its readers; `None` where it had better be stored."""
-    taken = {home: _taken(lowering, groups[home], groups[at]) for home in _homes(lowering, groups, at)}
-    if not taken or not _is_less(lowering, groups, at, taken):
-        return None
-    found = [taken.get(home) or group for home, group in enumerate(groups)]
-    found[at] = found[at]._replace(reads=[], writes=[])
+def _homes(lowering: Lowering, groups: Sequence[Group]) -> dict[int, list[int]]:
+    """For each buffer the groups that read it."""
+    found: dict[int, list[int]] = {}
+    for home, group in enumerate(groups):
+        for base in {lowering.views[operand].row for operand in group.reads}:
+            found.setdefault(base, []).append(home)
     return found
 
 
-def _parts(lowering: Lowering, group: Group) -> list[Group] | None:
-    """A loop of a few terms as two: what is one number for each of its rows, and what it makes of that."""
+def _without(
+    lowering: Lowering, groups: list[Group], at: int, homes: Mapping[int, Sequence[int]]
+) -> list[Group] | None:
+    """The groups with one worked out by its readers; `None` where it had better be stored, or where others want it."""
+    given = groups[at]
+    readers = sorted({home for row in given.writes for home in homes.get(row, ())})
+    if not _is_made_of_lines(lowering, given) or any(row in lowering.kept for row in given.writes):
+        return None
+    if any(row in lowering.written_as for row in given.writes):
+        return None
+    taken: dict[int, Group] = {}
+    for home in readers:
+        group = _taken(lowering, groups[home], given)
+        if group is None:
+            return None
+        taken[home] = group
+    if not taken or not _is_less(lowering, groups, at, taken):
+        return None
+    found = [taken.get(home, group) for home, group in enumerate(groups)]
+    found[at] = given._replace(reads=[], writes=[])
+    return found
+
+
+def _parts(lowering: Lowering, group: Group) -> list[Group]:
+    """A loop of a few terms as two: what is one number for each of its rows, and what it makes of that; or nothing."""
     spec, views = lowering.spec, lowering.views
     each = [row for row in group.writes if not lowering.is_across(row)]
     if group.in_lines or group.axis is None or group.axis < 0 or not each:
-        return None
+        return []
     if not _holds(lowering, group.rows, MaxAlong, SumAlong) or group.shape[group.axis] > UNROLLED:
-        return None
+        return []
     places = [row for row in group.rows if not lowering.is_across(row)]
     rows = [row for row in lowering.wanted(group.rows, each) if row in places]
     reads = _outside(lowering, rows)
     bases = {views[operand].row for operand in reads}
     across = [row for row in group.rows if lowering.is_across(row) and (row in group.writes or row in bases)]
     if not across:
-        return None
+        return []
     needed = lowering.wanted(group.rows, across)
     first = group._replace(rows=needed, reads=_outside(lowering, needed), writes=across)
     return [first, group._replace(shape=spec.rows[rows[-1]].shape, rows=rows, reads=reads, writes=each, axis=None)]
@@ -84,20 +110,6 @@ def _beside_one_another(lowering: Lowering, group: Group) -> Group:
     steps = [view.strides[lanes_axis(shape)] for view in views if view.shape == group.shape]
     is_near = all(0 < step < MOST_NEAR for step in steps)
     return taken if is_near and _is_known(lowering, taken) else group
-
-
-def _homes(lowering: Lowering, groups: Sequence[Group], at: int) -> list[int]:
-    """The groups that read what one stores for them alone; none where others want it, or it is of another kind."""
-    group = groups[at]
-    if not _is_made_of_lines(lowering, group) or not lowering.kept.isdisjoint(group.writes):
-        return []
-    if any(row in lowering.written_as for row in group.writes):
-        return []
-    return [
-        home
-        for home, other in enumerate(groups)
-        if any(lowering.views[operand].row in group.writes for operand in other.reads)
-    ]
 
 
 def _is_made_of_lines(lowering: Lowering, group: Group) -> bool:
@@ -161,14 +173,12 @@ def _is_known(lowering: Lowering, group: Group) -> bool:
     return counts(lowering, group.rows, group.writes, group.shape).text <= MOST_WRITTEN_OUT
 
 
-def _is_less(lowering: Lowering, groups: Sequence[Group], at: int, taken: dict[int, Group | None]) -> bool:
+def _is_less(lowering: Lowering, groups: Sequence[Group], at: int, taken: Mapping[int, Group]) -> bool:
     """Whether the readers work out what one group stores, in less time than it takes to store and to read it.
 
     That is always so of what a fold alone reads, each number once.
     """
     spec, given = lowering.spec, groups[at]
-    if any(group is None for group in taken.values()):
-        return False
     if len(taken) == 1 and not _holds(lowering, given.rows, MaxAlong, SumAlong):
         (home,) = taken
         reads = [operand for operand in groups[home].reads if lowering.views[operand].row in given.writes]
@@ -180,7 +190,6 @@ def _is_less(lowering: Lowering, groups: Sequence[Group], at: int, taken: dict[i
     stored += sum(_read(lowering, given).values())
     before, after = _work(lowering, given), 0.0
     for home, group in taken.items():
-        assert group is not None
         before += _work(lowering, groups[home])
         after += _work(lowering, group)
         known = _read(lowering, groups[home])
