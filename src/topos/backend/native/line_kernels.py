@@ -15,7 +15,7 @@ from topos.backend.native.near import lanes_axis
 from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
 from topos.backend.native.reads import Place
-from topos.backend.native.registers import Integer, Operand, listed, vector
+from topos.backend.native.registers import TRUTH, Integer, Operand, listed, vector
 from topos.backend.native.target import Target
 from topos.backend.native.views import merged
 from topos.backend.native.vocabulary import Lanes
@@ -64,7 +64,9 @@ def line_kernel(lowering: Lowering, group: Group, target: Target) -> Call:
         if is_whole or isinstance(left, int):
             store(is_whole)
         else:
-            frame.function.either(frame.function.below(left, count.places), lambda: store(False), lambda: store(True))
+            is_part = frame.function.below(left, count.places)
+            frame.function.when(is_part, lambda: store(False), rarely=True)
+            frame.function.when(frame.function.let(TRUTH, f"xor i1 {is_part.text}, true"), lambda: store(True))
 
     blocks = -(-shape[axis] // count.places)
     size = round(group.shape.volume * lanes * count.work / count.places)

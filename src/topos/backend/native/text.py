@@ -111,16 +111,6 @@ class Function:
         self.branch(after)
         self.start(after)
 
-    def either(self, condition: Operand, body: Callable[[], None], other: Callable[[], None]) -> None:
-        """Runs one body where a scalar condition holds, the other one where it does not; the first hardly ever is."""
-        first, second, after = self.label("either"), self.label("other"), self.label("after")
-        self.branch_if(condition, first, second, rarely=True)
-        for label, run in ((first, body), (second, other)):
-            self.start(label)
-            run()
-            self.branch(after)
-        self.start(after)
-
     def loop(
         self,
         begin: Integer,
