@@ -269,3 +269,12 @@ def test_a_step_that_carries() -> None:
     entry.backends([]).lower().advance(plain, {}, steps=3)
     (name,) = state.symbols()
     assert np.array_equal(state.of(name).numpy(), plain.of(name).numpy())
+
+
+@ELEMENTS
+def test_one_row_of_a_few_terms(element: Element) -> None:
+    def record(tape: Tape) -> list[Value]:
+        x = tape.parameter(numbers(3, 2))
+        return [x.max_along(1).sum_along(0), x.max_along(0).max_along(0) * 2]
+
+    checked(record, element)

@@ -118,7 +118,8 @@ def _is_made_of_lines(lowering: Lowering, group: Group) -> bool:
     Elementary functions are none of it: a fold leaves lanes of theirs empty.
     """
     spec = lowering.spec
-    if group.stages or group.prologues or len({spec.rows[row].shape for row in group.writes}) != 1:
+    shapes = {spec.rows[row].shape for row in group.writes}
+    if group.stages or group.prologues or len(shapes) != 1 or not all(shape.rank for shape in shapes):
         return False
     for row in group.rows:
         recorded = spec.rows[row]
