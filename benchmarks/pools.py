@@ -1,4 +1,4 @@
-"""What is saved where folds work out what they fold: pools with their gradients, beside those with stored windows.
+"""What is saved where windows are worked out where they are read: pools with their gradients, beside stored windows.
 
 Run as `python -m benchmarks.pools [-t threads] [-s seconds] [part of a case's name ...]`. Two plans take turns, and the
 least time of each counts.

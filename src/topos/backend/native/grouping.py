@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from topos.backend.native.cascades import with_cascades
 from topos.backend.native.destinations import with_destinations
-from topos.backend.native.fold_operands import with_worked_out
 from topos.backend.native.groups import Lowering
+from topos.backend.native.worked_out import with_worked_out
 from topos.graph.spec import Spec
 
 

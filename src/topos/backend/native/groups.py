@@ -19,7 +19,7 @@ from topos.backend.native.padding import inlined_pads, padded
 from topos.backend.native.placement import Placement
 from topos.backend.native.prologues import Prologues
 from topos.backend.native.readers import Readers
-from topos.backend.native.rearranging import Rearranging, settled_rows
+from topos.backend.native.rearranging import Rearranging, cut_rows, settled_rows
 from topos.backend.native.recomputing import Recomputing
 from topos.backend.native.registers import Operand
 from topos.backend.native.rings import Ring
@@ -43,7 +43,8 @@ class Group(NamedTuple):
     is the one that its reductions take, `WHOLE` for all of them together. `why` says why the first row began a group.
     `prologues` are the operands, by position, that a product works out as it packs them. `stages` are the groups that
     run as this one, a block of rows at a time; those of a group that is none are empty. A stage that `crosses` is a
-    product whose terms are those rows.
+    product whose terms are those rows. One that is `in_lines` works out all that its rows are made of at the places of
+    what it stores, of which its shape is.
     """
 
     shape: Shape
@@ -55,6 +56,7 @@ class Group(NamedTuple):
     prologues: Mapping[int, Prologue] = {}
     stages: tuple[Group, ...] = ()
     crosses: bool = False
+    in_lines: bool = False
 
 
 class Lowering:
@@ -83,7 +85,8 @@ class Lowering:
         self._gridded = gridded_rows(self.spec, scheduled, self.kept)
         self._widened = widened_by_products(self.spec, scheduled, self.kept)
         settled = settled_rows(self.spec, scheduled, self.kept)
-        self._rearranging = Rearranging(self.spec, self.views, self.constants, self._placement, settled)
+        cut = cut_rows(self.spec, scheduled)
+        self._rearranging = Rearranging(self.spec, self.views, self.constants, self._placement, settled, cut)
         alone = folded_alone(self.spec, scheduled, self.kept)
         self._folding = Folding(self.spec, self.views, self._placement, self._rearranging, alone, self.kept)
         for row in scheduled:

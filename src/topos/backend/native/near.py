@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from topos.backend.native.lines import Lines
 from topos.backend.native.nest import Frame
+from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT32, INT64, TRUTH, Integer, Operand, listed, vector, written
 from topos.backend.native.vocabulary import Lanes
-from topos.op import Fold
+from topos.element import Element
 
 MOST_NEAR = 4
 """Registers that hold what the windows of neighbouring places hold."""
@@ -20,13 +22,6 @@ UNROLLED = 16
 def lanes_axis(shape: Sequence[int]) -> int:
     """The axis of the lanes: the last one of more than one place."""
     return max((axis for axis, extent in enumerate(shape) if extent > 1), default=0)
-
-
-def along_lanes(folds: Iterable[Fold], axis: int) -> Iterator[tuple[Fold, bool]]:
-    """Folds of one another, the last one first, and whether each folds the axis of the lanes, of its result, or not."""
-    for fold in folds:
-        yield fold, fold.axis == axis
-        axis += fold.axis < axis
 
 
 def counted(frame: Frame, first: Integer, steps: Sequence[int], limit: int) -> Operand:
@@ -74,6 +69,39 @@ def taken(frame: Frame, held: Sequence[Lanes], places: Mapping[int, int]) -> Lan
     return found
 
 
+def numbers_at(frame: Frame, operand: int, wanted: Element, lines: Lines) -> list[Lanes]:
+    """Numbers of an operand at the lanes of each line; those of others are any."""
+    function = frame.function
+    if operand in frame.lowering.constants:
+        return [frame.value(operand, Place((), 0, None), wanted)] * len(lines.lines)
+    read = frame.reads[operand]
+    assert read.element is not None
+    m, steps = frame.arithmetic(read.element), read.maps[0]
+    first: Integer = 0
+    for index, step in zip(lines.begin, steps, strict=True):
+        first = function.add(first, function.multiply(index, step))
+    places = [
+        {
+            lane: sum(at * step for at, step in zip(place, steps, strict=True))
+            for lane, place in enumerate(line.lanes)
+            if place is not None
+        }
+        for line in lines.lines
+    ]
+    is_one = lines.axis < 0 or steps[lines.axis] == 0
+    many = [at for at, each in enumerate(places) if len({*each.values()}) > is_one]
+    found = Numbers(frame, operand, first).taken([places[at] for at in many], [lines.exists[at] for at in many])
+    values = dict(zip(many, found, strict=True))
+    ones: dict[int, Lanes] = {}
+    for at, each in enumerate(places):
+        if at not in values:
+            start = next(iter(each.values()), None)
+            if start is not None and start not in ones:
+                ones[start] = m.load_one(m.offset(read.pointer, function.add(first, start)))
+            values[at] = m.constant(1.0) if start is None else ones[start]
+    return [values[at] for at in range(len(places))]
+
+
 class Numbers:
     """Numbers of a buffer near a place."""
 
@@ -90,21 +118,26 @@ class Numbers:
         Each has a place for some of its lanes, and a mask of those whose memory may be touched, where not all may be.
         """
         lanes = self._frame.lanes
+        if not places:
+            return []
         starts = [_start(each) for each in places]
         if None not in starts:
             shared = {start: starts.count(start) for start in starts if start is not None}
             alone = {start: mask for start, mask in zip(starts, masks, strict=True) if start is not None}
             loaded = {at: self._line(at, alone[at], times > 1) for at, times in shared.items()}
             return [loaded[start] for start in starts if start is not None]
-        every = [place for each in places for place in each.values()]
-        least, chunks = min(every), range(0, max(every) - min(every) + 1, lanes)
-        if len(chunks) > MOST_NEAR:
-            return [self._gathered(each, mask) for each, mask in zip(places, masks, strict=True)]
-        held = [self._line(least + chunk, None, True) for chunk in chunks]
-        return [
-            taken(self._frame, held, {lane: place - least for lane, place in each.items()}) if each else held[0]
-            for each in places
-        ]
+        found: dict[int, Lanes] = {}
+        for near in _clusters(places, MOST_NEAR * lanes):
+            every = [place for at in near for place in places[at].values()]
+            least, chunks = min(every, default=0), range(0, max(every, default=0) - min(every, default=0) + 1, lanes)
+            if len(chunks) > MOST_NEAR:
+                found.update((at, self._gathered(places[at], masks[at])) for at in near)
+                continue
+            held = [self._line(least + chunk, None, True) for chunk in chunks]
+            for at in near:
+                moved = {lane: place - least for lane, place in places[at].items()}
+                found[at] = taken(self._frame, held, moved) if moved else held[0]
+        return [found[at] for at in range(len(places))]
 
     def _line(self, start: int, exists: Operand | None, is_shared: bool) -> Lanes:
         """Neighbouring numbers, those that exist or, for several lines, those that the buffer has."""
@@ -144,6 +177,18 @@ class Numbers:
         if exists is None:
             exists = listed(m.reading.type("i1"), tuple(lane in places for lane in lanes))
         return frame.gathered(m, Operand(pointers.type, f"align {m.bytes} {pointers.text}"), exists)
+
+
+def _clusters(places: Sequence[dict[int, int]], width: int) -> list[list[int]]:
+    """Registers, by their numbers, whose places lie close together; more than a width apart where one's own do."""
+    found: list[list[int]] = []
+    least = 0
+    for at in sorted(range(len(places)), key=lambda at: min(places[at].values(), default=0)):
+        if not found or max(places[at].values(), default=0) - least >= width:
+            found.append([])
+            least = min(places[at].values(), default=0)
+        found[-1].append(at)
+    return found
 
 
 def _start(places: dict[int, int]) -> int | None:

@@ -12,7 +12,7 @@ from topos.engine.liveness import volume
 from topos.graph.spec import Row, Spec
 from topos.op import LEAF, Cast, Elementwise, Fold, LogSoftmax, Movement, Opcode, Pad
 from topos.op.elementwise import ADD
-from topos.op.movement import Reshape
+from topos.op.movement import Narrow, Reshape
 from topos.op.reduction import AlongAxis
 from topos.records import NamedTuple
 from topos.shape import Shape
@@ -43,6 +43,16 @@ def settled_rows(spec: Spec, scheduled: Sequence[int], kept: Collection[int]) ->
     return settled
 
 
+def cut_rows(spec: Spec, scheduled: Sequence[int]) -> set[int]:
+    """The folds of which only some places are read, and the folds that those add up."""
+    found: set[int] = set()
+    for row in reversed(scheduled):
+        opcode = spec.rows[row].opcode
+        if isinstance(opcode, Narrow) or (row in found and (isinstance(opcode, Fold) or opcode == ADD)):
+            found.update(spec.rows[row].operands)
+    return found
+
+
 class Rearranging:
     """Chooses for each row that is not settled; `spec` is added to, `views` and `constants` with it."""
 
@@ -53,9 +63,10 @@ class Rearranging:
         constants: dict[int, Tensor],
         placement: Placement,
         settled: Collection[int],
+        cut: Collection[int],
     ) -> None:
         self._spec, self._views, self._constants, self._placement = spec, views, constants, placement
-        self._settled = settled
+        self._settled, self._cut = settled, cut
 
     def instead(self, row: int) -> int:
         """The row that computes a row: itself, or one beside the spec's."""
@@ -126,10 +137,13 @@ class Rearranging:
     def apart(self, row: int) -> list[int] | None:
         """Rows, each of the one before, for a fold whose windows neither meet nor leave gaps: it only adds `+0.0`.
 
-        They are the operand reshaped, a zero, and their sum.
+        They are the operand reshaped, a zero, and their sum. One that is cut afterwards had better be a fold, which
+        works out the places that are left.
         """
         opcode, shape = self._spec.rows[row].opcode, self._spec.rows[row].shape
-        if not isinstance(opcode, Fold) or row in self._settled or self._spec.element_of(row) not in BUILT_IN:
+        if not isinstance(opcode, Fold) or row in self._settled or row in self._cut:
+            return None
+        if self._spec.element_of(row) not in BUILT_IN:
             return None
         (operand,) = self._spec.rows[row].operands
         windows = self._spec.rows[operand].shape[opcode.axis]

@@ -36,8 +36,8 @@ def write(lowering: Lowering, group: Group, target: Target) -> Call | None:
 
 def _writer(lowering: Lowering, group: Group) -> str:
     """The name of the function that writes a group of one stage."""
-    if len(group.rows) > 1 and isinstance(lowering.spec.rows[group.rows[-1]].opcode, Fold):
-        return "topos.backend.native.fold_lines.fold_lines"
+    if group.in_lines:
+        return "topos.backend.native.line_kernels.line_kernel"
     if group.axis is None:
         return WRITERS[type(lowering.spec.rows[group.rows[0]].opcode)]
     return "topos.backend.native.whole.whole_group" if group.axis == WHOLE else "topos.backend.native.panels.row_group"
