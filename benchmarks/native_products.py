@@ -1,6 +1,6 @@
 """Native products beside `numpy.matmul` on as many threads: times, GFLOP/s, and bandwidth where a matrix is read once.
 
-Run as `python benchmarks/native_products.py [-t 1,2] [-s seconds] [-m MiB] [part of a case's name ...]`. The two sides
+Run as `python -m benchmarks.native_products [-t 1,2] [-s seconds] [-m MiB] [part of a case's name ...]`. The two sides
 take turns in short rounds, and the least time and the lower quartile of each count: other processes on the machine then
 disturb their ratio little. A product that reads a matrix once has another copy of it each time, out of `-m` MiB in all,
 so that no cache holds it (`-m 0`: always the same). Beside it stands a plain sum over the same memory; the first lines
@@ -27,6 +27,7 @@ os.environ["TOPOS_CACHE"] = tempfile.mkdtemp(prefix="topos-benchmark-")
 
 import numpy as np  # noqa: E402
 
+from benchmarks.peak import PARTS  # noqa: E402
 from topos.backend.native.compiler import compiled  # noqa: E402
 from topos.backend.native.kernel import Kernel, named  # noqa: E402
 from topos.backend.native.pool import pool  # noqa: E402
@@ -36,8 +37,6 @@ from topos.tensor.memory import aligned  # noqa: E402
 
 DTYPES = {"f32": np.float32, "f64": np.float64}
 PROBE_TILES = 16
-PROBE_PARTS = 4
-"""Parts of a tile that a sum reads side by side: of one alone, the hardware fetches less ahead than memory brings."""
 
 
 class Case(NamedTuple):
@@ -61,9 +60,9 @@ class Case(NamedTuple):
 
 
 def text_of_probe(name: str, size: int) -> str:
-    """A sum over a part of `size` bytes, in two vectors for each of `PROBE_PARTS`."""
-    part = size // PROBE_TILES // PROBE_PARTS // 128 * 128
-    share, lanes = part * PROBE_PARTS, range(2 * PROBE_PARTS)
+    """A sum over a part of `size` bytes, in two vectors for each of `PARTS`."""
+    part = size // PROBE_TILES // PARTS // 128 * 128
+    share, lanes = part * PARTS, range(2 * PARTS)
     lines = [
         f"define void @{name}(ptr %arguments, i64 %tile, i64 %worker) nounwind {{",
         "entry:",

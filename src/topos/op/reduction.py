@@ -140,12 +140,17 @@ class Fold(Reduction):
         facts = window_facts("fold", size, step, dilation)
         self._freeze(whole(axis, "fold", "axis"), *facts, whole(extent, "fold", "extent"))
 
+    @property
+    def count(self) -> int:
+        """How many windows there are. Raises `ShapeError` where the extent holds none."""
+        return window_count("fold", self.extent, self.size, self.step, self.dilation)
+
     def result_shape(self, shapes: Sequence[Shape]) -> Shape:
         """`extent` in the place of `(count, size)`."""
         (shape,) = shapes
         shape.axis(self.axis, "fold")
         shape.axis(self.axis + 1, "fold")
-        count = window_count("fold", self.extent, self.size, self.step, self.dilation)
+        count = self.count
         if shape[self.axis : self.axis + 2] != (count, self.size):
             raise ShapeError(
                 f"fold: axes {self.axis} and {self.axis + 1} must be [{count}, {self.size}], the windows of extent "

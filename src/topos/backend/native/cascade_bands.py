@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.views import View, dense_strides
 from topos.op import Fold
-from topos.op.movement import window_count
 from topos.records import NamedTuple
 
 LARGE_BYTES = 1 << 21
@@ -150,7 +149,7 @@ def _cut(lowering: Lowering, stages: Sequence[Group], images: int, laid: tuple[R
         cut = in_bands(lowering.views[operand_of(lowering, stage)], laid[at - 1], laid[at - 1].extent)
         if cut is not None and cut[1] == fold.axis:
             crossing, step, halo = at, fold.step, -(-(fold.size - 1) * fold.dilation // fold.step)
-            assert count == window_count("fold", fold.extent, fold.size, fold.step, fold.dilation)
+            assert count == fold.count
     width = lowering.spec.rows[stages[0].rows[0]].shape[1]
     item = lowering.spec.element_of(stages[0].rows[0]).dtype.itemsize
     worth = max(BAND_ROWS, BAND_BYTES // (width * item))

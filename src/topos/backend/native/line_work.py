@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from topos.backend.native.evaluator import Evaluator
 from topos.backend.native.groups import Group
 from topos.backend.native.lines import Inner, Line, Lines, along, inner, packed
-from topos.backend.native.near import counted_shortly, numbers_at, taken
+from topos.backend.native.near import counted_shortly, numbers_at, taken, window_from
 from topos.backend.native.nest import Frame
-from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, listed, vector, written
+from topos.backend.native.registers import INT64, Integer, Operand, listed, vector, written
 from topos.backend.native.rows import Accumulator, Across
 from topos.backend.native.vocabulary import Lanes
 from topos.element import Element
 from topos.op import Fold, MaxAlong, SumAlong
-from topos.op.movement import window_count
 from topos.shape import Shape
 
 HELD = 16
@@ -138,7 +137,7 @@ class Work:
         made = [along(line, opcode) for line in lines.lines]
         # Where there is a window, there is the place that it holds: a line need not be asked again.
         every = [each for some in made for each in some]
-        exists = [self.exists(first, line.along(axis), _count(opcode)) for line in every]
+        exists = [self.exists(first, line.along(axis), opcode.count) for line in every]
         (operand,) = frame.spec.rows[row].operands
         values = self._values(operand, frame.element(row), Lines(begin, axis, every, exists))
         given = iter(zip(exists, values, strict=True))
@@ -199,14 +198,7 @@ class Work:
     ) -> list[Operand]:
         """The sums with what one offset gives all lines, where a window has it at a place."""
         function, axis, lanes_of = self.frame.function, opcode.axis, self.frame.reading.lanes_of
-        start = window = function.add(place, function.multiply(at, -opcode.dilation))
-        reach = (_count(opcode) - 1) * opcode.step + 1
-        fits = function.let(TRUTH, f"icmp ult i64 {written(start)}, {reach}")
-        if opcode.step > 1:
-            window = function.let(INT64, f"udiv i64 {written(start)}, {opcode.step}")
-            rest = function.let(INT64, f"urem i64 {written(start)}, {opcode.step}")
-            none = function.let(TRUTH, f"icmp eq i64 {rest.text}, 0")
-            fits = function.let(TRUTH, f"and i1 {fits.text}, {none.text}")
+        window, fits = window_from(function, function.add(place, function.multiply(at, -opcode.dilation)), opcode)
         begin = (*lines.begin[:axis], window, at, *lines.begin[axis + 1 :])
         moved = lines._replace(begin=begin, axis=lines.axis + (lines.axis > axis))
         before, ways = function.block, list[tuple[Operand, str]]()
@@ -268,7 +260,3 @@ class Work:
                 places = enumerate(lines.lines[number].along(axis))
                 found[number] = taken(self.frame, held, {lane: at - first for lane, at in places if at is not None})
         return [found[number] for number in range(len(lines.lines))]
-
-
-def _count(opcode: Fold) -> int:
-    return window_count("fold", opcode.extent, opcode.size, opcode.step, opcode.dilation)

@@ -8,8 +8,10 @@ from topos.backend.native.lines import Lines
 from topos.backend.native.nest import Frame
 from topos.backend.native.reads import Place
 from topos.backend.native.registers import INT32, INT64, TRUTH, Integer, Operand, listed, vector, written
+from topos.backend.native.text import Function
 from topos.backend.native.vocabulary import Lanes
 from topos.element import Element
+from topos.op import Fold
 
 MOST_NEAR = 4
 """Registers that hold what the windows of neighbouring places hold."""
@@ -48,6 +50,18 @@ def _below(frame: Frame, first: Operand, steps: Sequence[int], limit: int) -> Op
     numbers = numbers + frame.reading.lanes_of(listed(type, tuple(steps)))
     limits = frame.reading.constant_text(type, limit)
     return function.let(type.of("i1"), f"icmp ult {numbers}, {limits}")
+
+
+def window_from(function: Function, start: Integer, fold: Fold) -> tuple[Integer, Operand]:
+    """The window that begins at a place of a fold's axis, and whether there is one."""
+    window = start
+    fits = function.let(TRUTH, f"icmp ult i64 {written(start)}, {(fold.count - 1) * fold.step + 1}")
+    if fold.step > 1:
+        window = function.let(INT64, f"udiv i64 {written(start)}, {fold.step}")
+        rest = function.let(INT64, f"urem i64 {written(start)}, {fold.step}")
+        none = function.let(TRUTH, f"icmp eq i64 {rest.text}, 0")
+        fits = function.let(TRUTH, f"and i1 {fits.text}, {none.text}")
+    return window, fits
 
 
 def taken(frame: Frame, held: Sequence[Lanes], places: Mapping[int, int]) -> Lanes:

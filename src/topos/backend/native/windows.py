@@ -12,17 +12,16 @@ from math import prod
 from topos.backend.native.costs import lanes_up_to
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.loops import lanes_for
-from topos.backend.native.near import MOST_NEAR, UNROLLED, counted, taken
+from topos.backend.native.near import MOST_NEAR, UNROLLED, counted, taken, window_from
 from topos.backend.native.nest import Frame
 from topos.backend.native.program import Call
 from topos.backend.native.reads import Place
-from topos.backend.native.registers import INT64, TRUTH, Integer, Operand, listed, vector, written
+from topos.backend.native.registers import INT64, Integer, Operand, listed, vector, written
 from topos.backend.native.rings import Ring
 from topos.backend.native.target import Target
 from topos.backend.native.views import merged
 from topos.backend.native.vocabulary import Lanes
 from topos.op import Fold
-from topos.op.movement import window_count
 
 
 def fold(lowering: Lowering, group: Group, target: Target) -> Call | None:
@@ -62,8 +61,7 @@ class _Windows:
 
     def __init__(self, frame: Frame, row: int, opcode: Fold, group: Group) -> None:
         self.frame, lowering = frame, frame.lowering
-        self.opcode = opcode
-        self.count = window_count("fold", opcode.extent, opcode.size, opcode.step, opcode.dilation)
+        self.opcode, self.count = opcode, opcode.count
         (self.operand,) = frame.spec.rows[row].operands
         self.own = frame.arithmetic(frame.element(row))
         self.m = frame.arithmetic(frame.element(row).accumulator)
@@ -111,12 +109,7 @@ class _Windows:
         function, opcode = self.frame.function, self.opcode
         first = at if self.ring is None else function.add(at, self.ring.begun)
         start = function.add(first, function.multiply(offset, -opcode.dilation))
-        window, fits = start, self._below(start, (self.count - 1) * opcode.step + 1)
-        if opcode.step > 1:
-            window = function.let(INT64, f"udiv i64 {written(start)}, {opcode.step}")
-            rest = function.let(INT64, f"urem i64 {written(start)}, {opcode.step}")
-            none = function.let(TRUTH, f"icmp eq i64 {rest.text}, 0")
-            fits = function.let(TRUTH, f"and i1 {fits.text}, {none.text}")
+        window, fits = window_from(function, start, opcode)
         before = function.block
         inside: list[tuple[Operand, str]] = []
 
@@ -251,10 +244,6 @@ class _Windows:
         for offset in range(self.opcode.size):
             (held,) = add(offset, held)
         return self._lanes(held)
-
-    def _below(self, number: Integer, limit: int) -> Operand:
-        """Whether `0 <= number < limit`."""
-        return self.frame.function.let(TRUTH, f"icmp ult i64 {written(number)}, {limit}")
 
     def _lanes(self, operand: Operand) -> Lanes:
         return self.frame.reading.lanes_of(operand)
