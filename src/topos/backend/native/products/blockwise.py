@@ -10,7 +10,8 @@ from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.split import Split, split
-from topos.backend.native.products.streamed import FEW, Strip, chunk_vectors, room_bytes, sums_room
+from topos.backend.native.products.streamed import room_bytes, sums_room
+from topos.backend.native.products.strip import FEW, Strip, chunk_vectors
 from topos.backend.native.products.task import ProductTask
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
@@ -21,7 +22,7 @@ _MOST_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, 
 _LEAST_BYTES = 512 << 10  # of a matrix that comes from beyond the nearer caches
 _LINE_BYTES = 1 << 10, 32 << 10  # of lines that are long enough to be streamed, and too short to be cut
 _SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in the nearest cache
-_FEWEST_TILES, _MOST_TILES = 4, 8
+_FEWEST_TILES, _MOST_TILES = 4, 8  # of few blocks they are parts, so that more than two threads can help
 _SHORT_BYTES = 4 << 10  # of lines that end too soon for the hardware to go on in eight at once,
 _MOST_ABREAST = 4  # and the blocks that it follows from end to end instead
 _FEWEST_ABREAST = 4  # blocks: two for each of two threads

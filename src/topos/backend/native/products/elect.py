@@ -8,7 +8,7 @@ from functools import lru_cache
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.register_tiles import register_tile, tallest
 from topos.backend.native.products.split import Split, split
-from topos.backend.native.products.streamed import FEW, chunk_vectors, side
+from topos.backend.native.products.strip import FEW, chunk_vectors, side
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target

@@ -100,13 +100,19 @@ def _split(task: ProductTask, target: Target, epilogue: Epilogue | None) -> list
     """Products of blocks of terms, and the kernel that adds their totals."""
     kernels: list[Kernel] = []
     plain = task._replace(pointers=epilogue.pointers) if epilogue else task
-    form = blockwise_form(plain) if target.has_fma else None
-    if form:
-        kernels += _kernels(blockwise_choice(*form, target), target, None, span=Span(room_bytes(task), 0, 0, 0))
+    blocks = _blockwise(plain, target)
+    if blocks is not None:
+        kernels += _kernels(blocks, target, None, span=Span(room_bytes(task), 0, 0, 0))
     else:
         for part, span in block_tasks(plain):
             kernels += _kernels(elect(part, target, is_folded=False), target, None, span=span)
     return [*kernels, *_kernels(totals_choice(task, target), target, epilogue)]
+
+
+def _blockwise(task: ProductTask, target: Target) -> Choice | None:
+    """The one kernel that leaves the totals of every block, where there is one."""
+    form = blockwise_form(task) if target.has_fma else None
+    return None if form is None else blockwise_choice(*form, target)
 
 
 def _kernels(choice: Choice, target: Target, epilogue: Epilogue | None, **facts: Any) -> Sequence[Kernel]:
@@ -163,9 +169,8 @@ _PACKING = "topos.backend.native.products.shared.shared"
 def explain(task: ProductTask, target: Target) -> str:
     """The kind of kernel that computes a product, and why, in one line."""
     if is_split(task) and not task.is_computed:
-        form = blockwise_form(task) if target.has_fma else None
-        parts = [explain(part, target) for part, _ in block_tasks(task)] if form is None else []
-        parts += [_told(blockwise_choice(*form, target))] if form else []
+        blocks = _blockwise(task, target)
+        parts = [explain(part, target) for part, _ in block_tasks(task)] if blocks is None else [_told(blocks)]
         return "; then ".join([*parts, f"the totals of {-(-task.terms // BLOCK)} blocks of terms added in order"])
     return _told(elect(task, target))
 
