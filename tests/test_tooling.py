@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from functools import cached_property
 from importlib.metadata import distribution
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 
 import pytest
 
 import topos
+from topos.backend import native
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -105,6 +107,11 @@ def test_imports_are_found_wherever_they_run_on_import() -> None:
 @pytest.mark.parametrize("source", [s for s in SOURCES if s.name not in GENERATED], ids=lambda s: s.stem)
 def test_a_source_file_is_one_concept(source: Path) -> None:
     assert len(source.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_the_map_of_native_plans_names_every_module() -> None:
+    map = native.__doc__ or ""
+    assert [module.name for module in iter_modules(native.__path__) if f"`{module.name}`" not in map] == []
 
 
 def test_no_kept_text_names_a_path_of_one_machine() -> None:

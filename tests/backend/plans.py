@@ -35,12 +35,17 @@ def lowered(bound: Any) -> Plan:
     return plan
 
 
-def checked(record: Callable[[Tape], Any], element: Element = f32) -> str:
-    """A program's results, natively and by the interpreter; answers how the plan explains itself."""
+def checked(record: Callable[[Tape], Any], element: Element = f32, counts: Sequence[int] = ()) -> str:
+    """A program's results, natively and by the interpreter; answers how the plan explains itself.
+
+    On each of these numbers of threads, or on as many as there are.
+    """
     network, results = Tape.record(record, element=element)
     entry, parameters = network.entry(results), network.parameters()
-    plan = entry.lower()
-    assert_same_bits(plan.forward(parameters).of(results), entry.interpret(parameters).of(results))
+    plan, expected = entry.lower(), entry.interpret(parameters).of(results)
+    for count in counts or (pool.threads(),):
+        with threads(count):
+            assert_same_bits(plan.forward(parameters).of(results), expected)
     return plan.explain()
 
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from topos import Element, Tape, Value, bf16, f32, f64
-from topos.backend.native.groups import Lowering
-from topos.backend.native.worked_out import with_worked_out
-from topos.graph.spec import Spec
 from topos.neural import average_pool, max_pool
 
 pytest.importorskip("llvmlite")
 
+from ..plans import check_steps
 from .kernel_checks import check_kernels, target_named, values_of
-from .test_fold_operands import WORKED_OUT, checked, gradient, numbers
+from .worked_out_checks import ELEMENTS, WORKED_OUT, checked, gradient, numbers, worked_out
 
-ELEMENTS = pytest.mark.parametrize("element", [f32, f64, bf16], ids=str)
 BOTH = pytest.mark.parametrize("pool", [max_pool, average_pool])
 Pool = Callable[..., Value]
 
@@ -93,7 +90,7 @@ def test_any_number_of_threads(pool: Pool, threads: int) -> None:
         y = pool(x, 3, stride=2, padding=1)
         return [gradient(y, x, tape), y]
 
-    assert WORKED_OUT in checked(record, threads=[threads])
+    assert WORKED_OUT in checked(record, counts=[threads])
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf"), -0.0])
@@ -170,12 +167,7 @@ def test_kernels(case: str, cpu: str) -> None:
     kept = [slope.symbol().index, y.symbol().index]
     network = tape.into_network()
 
-    def lowered(spec: Spec, scheduled: Sequence[int], kept: frozenset[int]) -> Lowering:
-        lowering = Lowering(spec, scheduled, kept)
-        lowering.groups = with_worked_out(lowering, lowering.groups)
-        return lowering
-
-    assert check_kernels(network.spec, kept, values_of(network, {}), target_named(cpu), lowered) == []
+    assert check_kernels(network.spec, kept, values_of(network, {}), target_named(cpu), worked_out) == []
 
 
 @ELEMENTS
@@ -263,12 +255,8 @@ def test_a_step_that_carries() -> None:
         return (max_pool(x, 3, stride=1, padding=1)).sum(), {x: x - max_pool(x, 3, stride=1, padding=1) * 0.25}
 
     network, (loss, following) = Tape.record(record)
-    entry = network.entry(loss).carry(following)
-    state, plain = network.state(), network.state()
-    entry.lower().advance(state, {}, steps=3)
-    entry.backends([]).lower().advance(plain, {}, steps=3)
-    (name,) = state.symbols()
-    assert np.array_equal(state.of(name).numpy(), plain.of(name).numpy())
+    plan = network.entry(loss).carry(following).lower()
+    check_steps(plan, network, [loss], following, {})
 
 
 @ELEMENTS

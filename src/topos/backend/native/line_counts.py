@@ -21,8 +21,6 @@ FAR = 4
 """What reading neighbours counts for that lie far apart: each lane is loaded by itself."""
 MOST_LINES = 4
 """Registers of places that a kernel works out together."""
-
-
 MOST_UNROLLED = 1 << 7
 """Rows and reads beyond which the offsets of folds across the lanes are loops."""
 MUCH_LESS = 0.9

@@ -1,4 +1,4 @@
-"""Folds that work out what they fold: no windows are stored, and the bits are the interpreter's."""
+"""Folds work out what they fold: no windows are stored, and the bits are the interpreter's."""
 
 from __future__ import annotations
 
@@ -8,49 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-import topos
 from topos import Element, Tape, Value, bf16, f32, f64
 from topos.backend.native.groups import Lowering
-from topos.backend.native.worked_out import with_worked_out
 from topos.graph.spec import Spec
 from topos.neural import average_pool, max_pool
-from topos.testing import assert_same_bits
 
 pytest.importorskip("llvmlite")
 
+from ..plans import check_steps
 from .kernel_checks import check_kernels, target_named, values_of
-
-WORKED_OUT = "its windows are worked out where they are folded"
-ELEMENTS = pytest.mark.parametrize("element", [f32, f64, bf16], ids=str)
-
-
-def numbers(*shape: int) -> Any:
-    """Few different numbers, so that windows have ties, and both zeros among them."""
-    drawn = np.random.default_rng(sum(shape)).integers(-3, 4, shape) / 2.0
-    return np.where(drawn == 0.5, -0.0, drawn)
-
-
-def checked(record: Callable[[Tape], Any], element: Element = f32, threads: Sequence[int] = (1, 2)) -> str:
-    """A program's results, natively and by the interpreter; answers how the plan explains itself."""
-    network, results = Tape.record(record, element=element)
-    entry, parameters = network.entry(results), network.parameters()
-    plan, expected, before = entry.lower(), entry.interpret(parameters), topos.threads()
-    try:
-        for count in threads:
-            topos.threads(count)
-            found = plan.forward(parameters)
-            for result in results:
-                assert_same_bits(found.of(result), expected.of(result))
-    finally:
-        topos.threads(before)
-    return plan.explain()
-
-
-def gradient(value: Value, source: Value, tape: Tape) -> Value:
-    """Of a sum weighted with numbers of either sign, zeros among them."""
-    ((_, slope),) = tape.differentiate((value * tape.leaf(numbers(*value.shape))).sum(), [source])
-    return slope
-
+from .worked_out_checks import ELEMENTS, WORKED_OUT, checked, gradient, numbers, worked_out
 
 POOLS = {  # the picture, and the size, stride and padding of its windows
     "usual": ((2, 3, 14, 15), 3, 2, 1),
@@ -90,7 +57,7 @@ def test_any_number_of_threads(threads: int) -> None:
         x = tape.parameter(numbers(4, 16, 31, 33))
         return [gradient(max_pool(x, 3, stride=2, padding=1), x, tape)]
 
-    assert WORKED_OUT in checked(record, threads=[threads])
+    assert WORKED_OUT in checked(record, counts=[threads])
 
 
 def test_no_windows_are_stored() -> None:
@@ -176,8 +143,7 @@ def test_kernels(case: str, cpu: str) -> None:
     network = tape.into_network()
 
     def lowered(spec: Spec, scheduled: Sequence[int], kept: frozenset[int]) -> Lowering:
-        lowering = Lowering(spec, scheduled, kept)
-        lowering.groups = with_worked_out(lowering, lowering.groups)
+        lowering = worked_out(spec, scheduled, kept)
         assert len(lowering.groups) == 1
         return lowering
 
@@ -263,9 +229,5 @@ def test_a_step_that_carries() -> None:
         return slope.sum(), {x: x - slope * 0.25}
 
     network, (loss, following) = Tape.record(record)
-    entry = network.entry(loss).carry(following)
-    state, plain = network.state(), network.state()
-    entry.lower().advance(state, {}, steps=3)
-    entry.backends([]).lower().advance(plain, {}, steps=3)
-    (name,) = state.symbols()
-    assert_same_bits(state.of(name), plain.of(name))
+    plan = network.entry(loss).carry(following).lower()
+    check_steps(plan, network, [loss], following, {})
