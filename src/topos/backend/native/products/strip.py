@@ -62,17 +62,17 @@ class Strip:
             start = text.mul(index, BLOCK)
             self.zero(self.sums)
             self.block(start, text.least(text.sub(str(terms), start), BLOCK))
-            self.each_sum(totals, lambda place, offset: self.add(place, text.at(self.sums, offset)))
+            self._each_sum(totals, lambda place, offset: self._add(place, text.at(self.sums, offset)))
 
         text.loop("0", self.kind.choice.blocks, 1, lambda index, _: one(index))
         self.sums = totals
 
     def zero(self, room: str) -> None:
         """No terms yet."""
-        self.each_sum(room, lambda place, _: self.put(place, "zeroinitializer"))
+        self._each_sum(room, lambda place, _: self._put(place, "zeroinitializer"))
 
-    def add(self, place: str, other: str) -> None:
-        self.put(place, self.lanes.add(self.text, self.get(place), self.get(other)))
+    def _add(self, place: str, other: str) -> None:
+        self._put(place, self.lanes.add(self.text, self._get(place), self._get(other)))
 
     def chunks(self, body: Callable[[str, list[int]], None]) -> None:
         """`body(vector, actives)` for every chunk, from its first vector on."""
@@ -87,7 +87,7 @@ class Strip:
         text.when(self.is_last, lambda: body(text.mul(self.whole, self.vectors), self.last))
         return None
 
-    def each_sum(self, room: str, body: Callable[[str, str], None]) -> None:
+    def _each_sum(self, room: str, body: Callable[[str, str], None]) -> None:
         """`body(pointer, offset)` for every vector and row in a room, as they lie."""
         text, rows = self.text, self.task.rows
 
@@ -97,10 +97,10 @@ class Strip:
 
         text.loop("0", text.mul(self.all, rows * self.vectors), 1, one)
 
-    def get(self, place: str) -> str:
+    def _get(self, place: str) -> str:
         return self.lanes.load(self.text, place, self.lanes.width, wide=True)
 
-    def put(self, place: str, value: str) -> None:
+    def _put(self, place: str, value: str) -> None:
         self.lanes.keep(self.text, place, value, self.lanes.width)
 
     def begins(self, term: str) -> tuple[str, str]:
@@ -117,7 +117,7 @@ class Strip:
 
         def some(term: str, count: int) -> None:
             here = text.at(left, text.mul(term, task.left[1] * self.kind.left.item_bytes))
-            self.lines(here, text.at(right, text.mul(term, task.right[0] * self.kind.right.item_bytes)), count)
+            self._lines(here, text.at(right, text.mul(term, task.right[0] * self.kind.right.item_bytes)), count)
 
         def whole(end: str) -> None:
             text.loop("0", end, self.side, lambda term, _: some(term, self.side))
@@ -130,7 +130,7 @@ class Strip:
         text.when(text.less(end, terms), lambda: some(end, rest))
         return None
 
-    def lines(self, left: str, right: str, count: int) -> None:
+    def _lines(self, left: str, right: str, count: int) -> None:
         """Some lines side by side onto the sums of every chunk, row group by row group."""
         text, task, rights = self.text, self.task, self.kind.right
         line_bytes, row_bytes = task.right[0] * rights.item_bytes, task.left[0] * self.kind.left.item_bytes
@@ -139,7 +139,7 @@ class Strip:
         def chunk(vector: str, actives: list[int]) -> None:
             source = text.at(right, text.mul(vector, self.lanes.width * rights.item_bytes))
             lines = [text.at(source, term * line_bytes) for term in range(count)]
-            self.prefetch(text.at(source, count * line_bytes), vector)
+            self._prefetch(text.at(source, count * line_bytes), vector)
 
             def group(number: str) -> None:
                 row = self.groups.start(text, number)
@@ -155,7 +155,7 @@ class Strip:
 
         self.chunks(chunk)
 
-    def prefetch(self, source: str, vector: str) -> None:
+    def _prefetch(self, source: str, vector: str) -> None:
         """The lines that come next, side by side; some of them in turn, where a chunk is less than a cache line.
 
         Where little is done with a line, the hardware is ahead as it is, and requests beside its own hold it up.
@@ -180,26 +180,26 @@ class Strip:
         """
         text, lanes = self.text, self.lanes
         where = [self.place(room, str(vector), row) for row in range(rows) for vector in range(len(actives))]
-        sums = [self.get(place) for place in where]
+        sums = [self._get(place) for place in where]
         for term, line in enumerate(lines):
-            numbers = self.numbers(line, actives)
+            numbers = self._numbers(line, actives)
             for row in range(rows):
                 spread = factor(row, term)
                 for vector, number in enumerate(numbers):
                     at = row * len(actives) + vector
                     sums[at] = lanes.fma(text, spread, number, sums[at])
         for place, value in zip(where, sums, strict=True):
-            self.put(place, value)
+            self._put(place, value)
 
-    def numbers(self, line: str, actives: list[int]) -> list[str]:
-        """Of a line, some vectors, as the sums have them: `is_paired` ones by turns, the even numbers and the odd."""
+    def _numbers(self, line: str, actives: list[int]) -> list[str]:
+        """Of a line, some vectors, as the sums have them: paired ones by turns, the even numbers and the odd."""
         text, rights = self.text, self.kind.right
-        if self.is_paired(actives):
+        if self._is_paired(actives):
             return rights.paired(text, line)
         size = self.lanes.width * rights.item_bytes
         return [rights.load(text, text.at(line, at * size), active) for at, active in enumerate(actives)]
 
-    def is_paired(self, actives: list[int]) -> bool:
+    def _is_paired(self, actives: list[int]) -> bool:
         """Whether the sums of two vectors are those of the even columns and of the odd ones."""
         return self.kind.right.opens_pairs and actives == [self.lanes.width] * 2
 
@@ -229,8 +229,8 @@ class Strip:
 
         def one(vector: str, actives: list[int], row: str) -> None:
             where = self.place(self.sums, vector, row)
-            values = [self.get(self.place(where, str(at), 0)) for at in range(len(actives))]
-            if self.is_paired(actives):
+            values = [self._get(self.place(where, str(at), 0)) for at in range(len(actives))]
+            if self._is_paired(actives):
                 values = lanes.unpaired(text, *values)
             goal = text.at(goals, text.mul(vector, lanes.width * task.out[1] * lanes.item_bytes))
             goal = text.at(goal, text.mul(row, task.out[0] * lanes.item_bytes))
