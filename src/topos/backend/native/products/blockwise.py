@@ -11,17 +11,15 @@ from topos.backend.native.products.frame import Work, frame
 from topos.backend.native.products.kind import Kind
 from topos.backend.native.products.split import Split, split
 from topos.backend.native.products.streamed import room_bytes, sums_room
-from topos.backend.native.products.strip import FEW, Strip, chunk_vectors
+from topos.backend.native.products.strip import FEW, MOST_ROWS, SUMS_BYTES, Strip, chunk_vectors
 from topos.backend.native.products.task import ProductTask
 from topos.backend.native.products.text import Text
 from topos.backend.native.target import Target
 from topos.reference.products import BLOCK
 from topos.tensor.memory import whole_lines
 
-_MOST_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _LEAST_BYTES = 512 << 10  # of a matrix that comes from beyond the nearer caches
 _LINE_BYTES = 1 << 10, 32 << 10  # of lines that are long enough to be streamed, and too short to be cut
-_SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in the nearest cache
 _FEWEST_TILES, _MOST_TILES = 4, 8  # of few blocks they are parts, so that more than two threads can help
 _SHORT_BYTES = 4 << 10  # of lines that end too soon for the hardware to go on in eight at once,
 _MOST_ABREAST = 4  # and the blocks that it follows from end to end instead
@@ -34,7 +32,7 @@ def is_blockwise(task: ProductTask) -> bool:
     line_bytes = task.columns * task.right_bytes
     is_short = task.right[1] == 1 and shortest <= line_bytes < longest
     is_far = task.terms * line_bytes >= _LEAST_BYTES
-    return task.rows <= _MOST_ROWS and is_short and is_far and task.terms > BLOCK and task.left_grid is None
+    return task.rows <= MOST_ROWS and is_short and is_far and task.terms > BLOCK and task.left_grid is None
 
 
 def block_bytes(task: ProductTask) -> int:
@@ -52,7 +50,7 @@ def blockwise_choice(task: ProductTask, is_turned: bool, target: Target) -> Choi
         why = "few rows; short lines of the right operand, one of each of some blocks of terms side by side"
         choice = Choice("blockwise", why, task, is_turned, panels=split(chunks, chunks), column_tiles=groups.groups)
         return choice._replace(abreast=groups.largest)
-    most = _SUMS_BYTES // (task.rows * chunk * width * task.wide_bytes)
+    most = SUMS_BYTES // (task.rows * chunk * width * task.wide_bytes)
     why = "few rows; whole lines of the right operand are read side by side, block of terms by block"
     tiles = max(_FEWEST_TILES, min(_MOST_TILES, whole - whole % 2))
     return Choice("blockwise", why, task, is_turned, panels=split(chunks, most), column_tiles=tiles)

@@ -8,14 +8,13 @@ from functools import lru_cache
 from topos.backend.native.products.choice import Choice
 from topos.backend.native.products.register_tiles import register_tile, tallest
 from topos.backend.native.products.split import Split, split
-from topos.backend.native.products.strip import FEW, chunk_vectors, side
+from topos.backend.native.products.strip import FEW, MOST_ROWS, SUMS_BYTES, chunk_vectors, side
 from topos.backend.native.products.task import ProductTask, folded, turned
 from topos.backend.native.products.tiles import shared_out
 from topos.backend.native.target import Target
 from topos.records import NamedTuple
 from topos.tensor.memory import LINE
 
-_FEW_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
 _MANY_ROWS = 96
 _CROSSING_BYTES = 64 << 10
 _FAR_BYTES = 512 << 10  # right operands below this, all together, may still lie in L2
@@ -26,7 +25,6 @@ _VAST_COLUMNS = 1024  # and columns for which it is read over and over
 _DOTS = 256  # results, each written out
 _DOTS_FAR_BYTES = 8 << 20
 _SUMS_OF_FEW_BYTES = 6 << 10  # for each line that is read beside others: half of L1, of four
-_SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in L1
 _RUN_BYTES = 1 << 10  # of a line of the right operand that is read on and on
 _TILE_RUN_BYTES = 3 << 10  # of a line that a tile reads at once: each time memory is slow to begin
 _FOURTH_BYTES = 2 << 10  # the same of few rows, where there are 4 tiles,
@@ -62,14 +60,14 @@ class _Shape(NamedTuple):
 
 def _is_lines(shape: _Shape) -> bool:
     task = shape.task
-    few = _FEW_ROWS if shape.has_fma else 2
+    few = MOST_ROWS if shape.has_fma else 2
     return task.rows <= few and task.right[0] == 1 != task.right[1] and task.terms >= shape.width
 
 
 def _is_streamed(shape: _Shape) -> bool:
     task = shape.task
     is_wide = task.right[1] == 1 and task.columns * task.right_bytes >= _RUN_BYTES
-    return is_wide and task.rows <= _FEW_ROWS and shape.right_bytes() >= _FAR_BYTES and shape.has_fma
+    return is_wide and task.rows <= MOST_ROWS and shape.right_bytes() >= _FAR_BYTES and shape.has_fma
 
 
 def _is_direct(shape: _Shape) -> bool:
@@ -185,7 +183,7 @@ def _long_panels(task: ProductTask, width: int) -> Split:
     """
     vectors, line_bytes = -(-task.columns // width), task.columns * task.right_bytes
     if task.rows > FEW:
-        runs, sums = ((8, _TILE_RUN_BYTES), (4, _TILE_RUN_BYTES)), _SUMS_BYTES
+        runs, sums = ((8, _TILE_RUN_BYTES), (4, _TILE_RUN_BYTES)), SUMS_BYTES
     else:
         sums = _SUMS_OF_FEW_BYTES * side(task.rows, width * task.wide_bytes)
         runs = ((8, _EIGHTH_BYTES), (4, _FOURTH_BYTES))
@@ -200,7 +198,7 @@ def _score(task: ProductTask, width: int) -> float:
     """How well a form suits vectors along its columns: filled lanes, whole loads, whole stores."""
     # Packing a column takes as long as the multiply-adds of some rows with it; few rows do without.
     few = 1.0 if task.right[0] == 1 else 0.8
-    loads = few if task.rows <= _FEW_ROWS else task.rows / (task.rows + 8)
+    loads = few if task.rows <= MOST_ROWS else task.rows / (task.rows + 8)
     loads = 1.0 if task.right[1] == 1 or task.columns == 1 else loads
     # Numbers stored one by one take some tens of multiply-adds a vector.
     stores = 1.0 if task.out[1] == 1 or task.columns == 1 else (task.terms + 2) / (task.terms + 40)

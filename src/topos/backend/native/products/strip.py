@@ -19,6 +19,8 @@ from topos.tensor.memory import LINE
 _SIDE = 8  # lines side by side; a divisor of BLOCK
 _SIDE_OF_FEW_BYTES = 256  # of one vector of each of them, where rows are few
 FEW = 2  # rows whose multiply-adds take far less time than memory
+MOST_ROWS = 8  # up to here a pass over the right operand costs its bandwidth, whatever is done with it
+SUMS_BYTES = 96 << 10  # read and written once for eight terms, they need not stay in L1
 _CHAINS = 8  # that hide the latency of a multiply-add; with what they read they fit 16 registers
 
 
