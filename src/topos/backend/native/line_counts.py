@@ -58,6 +58,7 @@ def counts(lowering: Lowering, rows: Rows, writes: Rows, shape: Shape, lanes: in
     """
     axis = lanes_axis(shape)
     step, reach = _along(lowering, rows, writes, axis)
+    # As many places as fill a register, as the windows of one register or of two hold all of, or as one step.
     wanted = [lanes // step * step, *((many * lanes - reach // step) * step for many in (1, 2)), step]
     found = [
         _written(lowering, rows, writes, _Scope(axis, 1, 1.0), block(shape.rank, axis, places, lanes), places)
