@@ -59,6 +59,7 @@ LIMITS: Mapping[str, Sequence[int]] = {
     "line_counts.MOST_UNROLLED": (1, 1 << 7),
     "line_counts.MOST_WRITTEN_OUT": (1, 1 << 9),
     "line_work.HELD": (1, 16),
+    "worked_out.MOST_TERMS": (1, 16),
     "worked_out.MOVED": (0, 100, 3),
     "results.SMALL_BYTES": (8, 1 << 10),
     "results.LARGE_BYTES": (16, 1 << 17),

@@ -14,12 +14,14 @@ from topos.backend.native.costs import is_dear
 from topos.backend.native.groups import Group, Lowering
 from topos.backend.native.line_counts import LANES, MOST_WRITTEN_OUT, counts
 from topos.backend.native.lines import inner
-from topos.backend.native.near import MOST_NEAR, UNROLLED, lanes_axis
+from topos.backend.native.near import MOST_NEAR, lanes_axis
 from topos.backend.native.recomputing import WRITTEN
 from topos.op import Cast, Elementwise, Fold, MaxAlong, SumAlong
 
 MOVED = 3
 """What a number that is written or read counts for, in rows that are worked out for it."""
+MOST_TERMS = 16
+"""Terms of a reduction that is worked out by each of its readers."""
 WHY = "its windows are worked out where they are folded"
 
 
@@ -75,7 +77,7 @@ def _parts(lowering: Lowering, group: Group) -> list[Group]:
     each = [row for row in group.writes if not lowering.is_across(row)]
     if group.in_lines or group.axis is None or group.axis < 0 or not each:
         return []
-    if not _holds(lowering, group.rows, MaxAlong, SumAlong) or group.shape[group.axis] > UNROLLED:
+    if not _holds(lowering, group.rows, MaxAlong, SumAlong) or group.shape[group.axis] > MOST_TERMS:
         return []
     places = [row for row in group.rows if not lowering.is_across(row)]
     rows = [row for row in lowering.wanted(group.rows, each) if row in places]
@@ -131,7 +133,7 @@ def _is_made_of_lines(lowering: Lowering, group: Group) -> bool:
             return False
         if isinstance(recorded.opcode, MaxAlong | SumAlong):
             extent = spec.rows[recorded.operands[0]].shape[recorded.opcode.axis]
-            if not 0 < extent <= UNROLLED:
+            if not 0 < extent <= MOST_TERMS:
                 return False
     return True
 
